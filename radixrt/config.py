@@ -1,0 +1,65 @@
+"""The configuration of a worker process, and the one place where environment variables are read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from radixrt.errors import InvalidRequest
+
+DEFAULT_MODEL = "smollm2-135m"
+KV_MEMORY_SHARE = 0.25
+"""Share of free memory that the KV pool takes on a CPU when `kv_memory` is not given."""
+KV_MEMORY_CEILING = 4 * 2**30
+"""... but no more than this many bytes, since a laptop has other things to do."""
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything a worker is started with. Validated by `check`, never changed afterwards."""
+
+    model: str = DEFAULT_MODEL
+    """A folder, a `.gguf` file, a hub name or `smollm2-135m`."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of activations and KV. auto: bfloat16 where processor and kernels have it, else float32."""
+    device: str = "cpu"
+    kernels: str = "auto"
+    page_size: int = 16
+    """Tokens a page; a power of two."""
+    kv_memory: int | None = None
+    """Bytes of the KV pool. None: a share of free memory (see KV_MEMORY_SHARE)."""
+    context_length: int | None = None
+    """Longest sequence in tokens. None: the model's own limit."""
+    max_running: int = 64
+    """Most requests in one step."""
+    step_tokens: int = 512
+    """Token budget of one step, decode rows and prefill chunks together."""
+    schedule_policy: str = "lpm"
+    eviction_policy: str = "lru"
+    prefix_cache: bool = True
+    """Off: every prompt is computed whole (for comparison only)."""
+    threads: int | None = None
+    """Compute threads of the worker. None: one a core."""
+
+
+def check(config: WorkerConfig) -> None:
+    """Raise `InvalidRequest`, naming the option, for a value outside its range."""
+    size = config.page_size
+    if size < 1 or size & (size - 1):
+        raise InvalidRequest(f"page_size is {size}; it must be a power of two", field="page_size")
+    for name in ("max_running", "step_tokens"):
+        value = getattr(config, name)
+        if value < 1:
+            raise InvalidRequest(f"{name} is {value}; it must be at least 1", field=name)
+    for name in ("kv_memory", "context_length", "threads"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise InvalidRequest(f"{name} is {value}; it must be at least 1", field=name)
+
+
+def cache_folder() -> Path:
+    """Where downloaded models are kept: `radixrt/` under the XDG cache folder."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "radixrt"

@@ -1,0 +1,77 @@
+"""Every error a caller can meet, typed, and how an error crosses a process boundary.
+
+An error says what was given, what is allowed and what to do about it. `field` names the argument or request field at
+fault, when there is one. Where Python users expect a built-in kind (`ValueError` for a bad argument, `KeyError` for
+an unknown variable) the class is also of that kind.
+"""
+
+from __future__ import annotations
+
+
+class RadixError(Exception):
+    """Base of all errors raised by radixrt. `str(error)` is the message for people."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidRequest(RadixError, ValueError):
+    """An argument is wrong in itself: `field` names it."""
+
+
+class PromptTooLong(InvalidRequest):
+    """The prompt can never fit the model's context or the KV pool; the message has the numbers."""
+
+
+class ModelNotFound(RadixError, ValueError):
+    """No model by that name, folder or file."""
+
+
+class UnsupportedModel(RadixError, ValueError):
+    """The model's files are there, but their architecture or format is not known."""
+
+
+class DownloadFailed(RadixError, OSError):
+    """A model's files could not be fetched; the message says what to do without a network."""
+
+
+class BackendUnavailable(RadixError, ValueError):
+    """A kernel backend, dtype or device was asked for that this machine does not have."""
+
+
+class WorkerUnavailable(RadixError):
+    """The worker process could not start, died, or was closed."""
+
+
+class Aborted(RadixError):
+    """The request was aborted before it finished."""
+
+
+class InternalError(RadixError):
+    """A fault on the runtime's side, not the caller's: the message says where to look."""
+
+
+_BY_NAME: dict[str, type[RadixError]] = {
+    kind.__name__: kind
+    for kind in (
+        InvalidRequest,
+        PromptTooLong,
+        ModelNotFound,
+        UnsupportedModel,
+        DownloadFailed,
+        BackendUnavailable,
+        WorkerUnavailable,
+        Aborted,
+        InternalError,
+    )
+}
+
+
+def error_from_wire(kind: str, message: str, field: str | None) -> RadixError:
+    """The error that `kind` names; one from a newer peer, unknown here, becomes an `InternalError`."""
+    return _BY_NAME.get(kind, InternalError)(message, field=field)

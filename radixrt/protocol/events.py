@@ -1,0 +1,83 @@
+"""What becomes of a node: pieces of its text, then exactly one `Finished` or `Failed` a choice."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+FinishReason: TypeAlias = Literal["stop", "length"]
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """One generated token's log-probability and the likeliest alternatives, `(token, logprob)`, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Tokens(msgspec.Struct, frozen=True, tag="tokens", omit_defaults=True):
+    """Tokens that a step added. `text` is what may be shown by now: a possible stop string is held back."""
+
+    program: int
+    node: int
+    choice: int
+    ids: bytes
+    text: bytes
+    """UTF-8, perhaps cut inside a character: `text.detokenizer` joins the pieces."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts of one choice."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    """Of the prompt, served from the prefix tree when the choice was first admitted."""
+    completion_tokens: int
+    """Tokens really generated: an end of turn and tokens past a stop string's start count."""
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
+    """The choice is complete; all its text has been sent before."""
+
+    program: int
+    node: int
+    choice: int
+    reason: FinishReason
+    usage: Usage
+    matched: int | str | None = None
+    """With reason `stop`: the token id or the string that ended the generation."""
+    kept: int = 0
+    """How many generated ids are in the context that children continue..."""
+    tail: bytes = b""
+    """...followed by these packed ids, the tokenisation of what a stop string left of the token it cut."""
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
+    """The choice ended in an error; `errors.error_from_wire` makes it an exception again."""
+
+    program: int
+    node: int
+    choice: int
+    kind: str
+    message: str
+    field: str | None = None
+
+
+Event: TypeAlias = Tokens | Finished | Failed
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """`Tokens` as the frontend hands it on: whole characters only."""
+
+    program: int
+    node: int
+    choice: int
+    text: str
+    ids: bytes
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+TextEvent: TypeAlias = Piece | Finished | Failed

@@ -1,0 +1,80 @@
+"""A step plan: one forward pass over mixed prefill chunks and decode rows, as plain data.
+
+The scheduler makes it, the executor runs it, and since it is data alone it could be sent to other ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from radixrt.protocol.events import TokenLogprob
+from radixrt.protocol.ids import IdArray
+from radixrt.protocol.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class PageCopy:
+    """Copy the first `slots` slots of page `source` to page `target`, before the step's rows are computed."""
+
+    source: int
+    target: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSpec:
+    """How one row's next token is chosen. Everything the choice depends on is here."""
+
+    row: int
+    """The row of the plan whose last token's logits are sampled."""
+    params: SamplingParams
+    seed: int
+    choice: int
+    position: int
+    """Absolute position that the sampled token will have: noise is a function of (seed, choice, position)."""
+    forbidden: IdArray
+    """Tokens that may not be chosen now (ends of turn before `min_tokens`)."""
+    prompt: IdArray
+    """The prompt, when a penalty needs it, else empty."""
+    output: IdArray
+    """The tokens generated so far, when a penalty needs them, else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step. Row r computes `token_ids[query_starts[r]:query_starts[r + 1]]` at consecutive positions."""
+
+    step: int
+    requests: tuple[int, ...]
+    """Request of each row."""
+    token_ids: IdArray
+    """int32 [tokens]"""
+    query_starts: NDArray[np.int32]
+    """int32 [rows + 1]"""
+    context_lengths: NDArray[np.int32]
+    """int32 [rows]: tokens of the sequence after the step"""
+    page_starts: NDArray[np.int32]
+    """int32 [rows + 1]"""
+    pages: NDArray[np.int32]
+    """int32: the rows' page tables, one after another"""
+    copies: tuple[PageCopy, ...] = ()
+    samples: tuple[SampleSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """The token chosen for one `SampleSpec`."""
+
+    token: int
+    logprob: TokenLogprob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step brought: one sampled token for each of the plan's `samples`, in their order."""
+
+    step: int
+    sampled: tuple[SampledToken, ...] = field(default=())

@@ -1,0 +1,96 @@
+"""How the next token is chosen, and when a generation ends."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from radixrt.errors import InvalidRequest
+
+MAX_CHOICES = 128
+MAX_TOP_LOGPROBS = 20
+MAX_STOP_STRINGS = 64
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One generation's parameters; `check` says whether they make sense.
+
+    Filters apply in this order: penalties, `logit_bias`, `temperature`, `top_k`, `top_p`, `min_p`. Log-probabilities
+    are those of the model's own logits, before any of them.
+    """
+
+    max_tokens: int = 128
+    min_tokens: int = 0
+    """No end of turn, stop id or stop string ends the generation before this many tokens."""
+    n: int = 1
+    """Independent choices for one prompt: a fork of the request. Choice `i` draws its own noise."""
+    temperature: float = 1.0
+    """0 is greedy: the most likely token, the lowest id among equals."""
+    top_p: float = 1.0
+    top_k: int = -1
+    """-1 or 0: no limit."""
+    min_p: float = 0.0
+    seed: int | None = None
+    """Sampling noise is a pure function of (seed, choice, position). None: a fresh seed each request."""
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens in prompt or output (CTRL, section 4.1). 1: off."""
+    logit_bias: dict[int, float] = {}
+    stop: tuple[str, ...] = ()
+    """The text is cut before the earliest match in what was generated; of matches that start together, the longest."""
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    """None: not reported. k: each token's own log-probability and those of the k likeliest tokens."""
+
+
+def check(params: SamplingParams) -> None:
+    """Raise `InvalidRequest`, naming the field, unless every parameter lies in its range."""
+    p = params
+    _at_least("max_tokens", p.max_tokens, 1)
+    _at_least("min_tokens", p.min_tokens, 0)
+    if p.min_tokens > p.max_tokens:
+        raise InvalidRequest(
+            f"min_tokens is {p.min_tokens}, more than max_tokens ({p.max_tokens})", field="min_tokens"
+        )
+    _between("n", p.n, 1, MAX_CHOICES)
+    _between("temperature", p.temperature, 0.0, 1e6)
+    _between("top_p", p.top_p, 0.0, 1.0)
+    if p.top_p == 0.0:
+        raise InvalidRequest("top_p is 0; it must be more than 0 and at most 1", field="top_p")
+    _at_least("top_k", p.top_k, -1)
+    _between("min_p", p.min_p, 0.0, 1.0)
+    if p.seed is not None:
+        _between("seed", p.seed, -(2**63), 2**63 - 1)
+    _between("frequency_penalty", p.frequency_penalty, -2.0, 2.0)
+    _between("presence_penalty", p.presence_penalty, -2.0, 2.0)
+    _between("repetition_penalty", p.repetition_penalty, 1e-3, 1e3)
+    for token, bias in p.logit_bias.items():
+        _between(f"logit_bias.{token}", bias, -100.0, 100.0)
+    if len(p.stop) > MAX_STOP_STRINGS:
+        raise InvalidRequest(f"stop has {len(p.stop)} strings; at most {MAX_STOP_STRINGS} are allowed", field="stop")
+    for i, text in enumerate(p.stop):
+        if not text:
+            raise InvalidRequest(f"stop[{i}] is empty", field=f"stop[{i}]")
+    if p.logprobs is not None:
+        _between("logprobs", p.logprobs, 0, MAX_TOP_LOGPROBS)
+
+
+def check_tokens(params: SamplingParams, vocabulary_size: int) -> None:
+    """Raise `InvalidRequest` for a token id in `logit_bias` or `stop_token_ids` that the vocabulary lacks."""
+    for field, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+        for token in ids:
+            if not 0 <= token < vocabulary_size:
+                raise InvalidRequest(f"{field} names token {token}; ids run from 0 to {vocabulary_size - 1}", field=field)
+
+
+def _between(field: str, value: float, low: float, high: float) -> None:
+    if not math.isfinite(value) or not low <= value <= high:
+        raise InvalidRequest(f"{field} is {value}; it must be from {low:g} to {high:g}", field=field)
+
+
+def _at_least(field: str, value: int, low: int) -> None:
+    if value < low:
+        raise InvalidRequest(f"{field} is {value}; it must be at least {low}", field=field)
