@@ -1,0 +1,72 @@
+"""Session fixtures that several test folders share; `tests/conftest.py` loads this module as a plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.tiny_models import make_tiny_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from radixrt.text.model_files import ModelFiles
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny random Llama."""
+    return make_tiny_model(tmp_path_factory.mktemp("tiny-llama"), "llama")
+
+
+@pytest.fixture(scope="session")
+def tiny_mistral(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny random Mistral with a sliding window of 24 tokens."""
+    return make_tiny_model(tmp_path_factory.mktemp("tiny-mistral"), "mistral")
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny random Qwen2: biases on q, k and v; tied embeddings."""
+    return make_tiny_model(tmp_path_factory.mktemp("tiny-qwen2"), "qwen2")
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny random Qwen3: norms on q and k, heads wider than hidden / heads; tied embeddings."""
+    return make_tiny_model(tmp_path_factory.mktemp("tiny-qwen3"), "qwen3")
+
+
+@pytest.fixture(scope="session")
+def smollm2_files() -> ModelFiles:
+    """The default model's files, fetched on first use."""
+    from radixrt.text.model_files import find_model
+
+    return find_model("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def smollm2_oracle(smollm2_files: ModelFiles) -> PreTrainedModel:
+    """The default model as transformers reads it from the GGUF file, in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    assert smollm2_files.gguf is not None
+    path = smollm2_files.gguf
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(smollm2_oracle: PreTrainedModel, smollm2_files: ModelFiles, tmp_path_factory) -> Path:
+    """The same weights, and the same tokenizer, as a Hugging Face folder with safetensors."""
+    from transformers import AutoTokenizer
+
+    assert smollm2_files.gguf is not None
+    folder: Path = tmp_path_factory.mktemp("smollm2-135m")
+    smollm2_oracle.save_pretrained(folder)
+    path = smollm2_files.gguf
+    AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(folder)
+    return folder
