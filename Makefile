@@ -1,0 +1,44 @@
+# `make` alone lists the targets. Everything runs in .venv, which `make setup` makes and keeps up to date.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint fmt bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(STAMP) ## make .venv and install radixrt into it, editable, with all that development needs
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	touch $@
+
+demo: setup ## ten agents over one shared setting, on a real model
+	$(BIN)/python examples/few_shot_agents.py
+
+test: lint ## lint, types and every test but the long ones
+	$(BIN)/python -m pytest -m 'not long'
+
+test-all: lint ## lint, types and every test
+	$(BIN)/python -m pytest
+
+lint: setup ## ruff (check and format) and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict -p radixrt
+
+fmt: setup ## let ruff format and fix what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## run every script of benchmarks/
+	@set -e; for script in $(wildcard benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done
+
+clean: ## remove caches and build output; .venv stays
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
