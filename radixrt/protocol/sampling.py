@@ -52,9 +52,7 @@ def check(params: SamplingParams) -> None:
     _at_least("max_tokens", p.max_tokens, 1)
     _at_least("min_tokens", p.min_tokens, 0)
     if p.min_tokens > p.max_tokens:
-        raise InvalidRequest(
-            f"min_tokens is {p.min_tokens}, more than max_tokens ({p.max_tokens})", field="min_tokens"
-        )
+        raise InvalidRequest(f"min_tokens is {p.min_tokens}, more than max_tokens ({p.max_tokens})", field="min_tokens")
     _between("n", p.n, 1, MAX_CHOICES)
     _between("temperature", p.temperature, 0.0, 1e6)
     _between("top_p", p.top_p, 0.0, 1.0)
@@ -83,7 +81,9 @@ def check_tokens(params: SamplingParams, vocabulary_size: int) -> None:
     for field, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
         for token in ids:
             if not 0 <= token < vocabulary_size:
-                raise InvalidRequest(f"{field} names token {token}; ids run from 0 to {vocabulary_size - 1}", field=field)
+                raise InvalidRequest(
+                    f"{field} names token {token}; ids run from 0 to {vocabulary_size - 1}", field=field
+                )
 
 
 def _between(field: str, value: float, low: float, high: float) -> None:
