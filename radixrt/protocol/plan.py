@@ -5,11 +5,12 @@ The scheduler makes it, the executor runs it, and since it is data alone it coul
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from radixrt.errors import RadixError
 from radixrt.protocol.events import TokenLogprob
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.sampling import SamplingParams
@@ -73,8 +74,15 @@ class SampledToken:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleFailure:
+    """No token could be chosen for one `SampleSpec`: its request fails, the others of the step go on."""
+
+    error: RadixError
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step brought: one sampled token for each of the plan's `samples`, in their order."""
+    """What a step brought: one entry for each of the plan's `samples`, in their order."""
 
     step: int
-    sampled: tuple[SampledToken, ...] = field(default=())
+    sampled: tuple[SampledToken | SampleFailure, ...] = ()

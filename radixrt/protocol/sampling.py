@@ -22,7 +22,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     max_tokens: int = 128
     min_tokens: int = 0
-    """No end of turn, stop id or stop string ends the generation before this many tokens."""
+    """No end of turn, stop id or stop string ends the generation before this many tokens; stop strings are looked for
+    in what follows the first min_tokens - 1."""
     n: int = 1
     """Independent choices for one prompt: a fork of the request. Choice `i` draws its own noise."""
     temperature: float = 1.0

@@ -1,0 +1,110 @@
+"""A request and its states. Each state owns its resources: only a running request holds pages, and it holds them here.
+
+    Waiting --admit--> Running --end--> Ended
+       ^                  |
+       +-----preempt------+
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from radixrt.cache.lease import Lease
+from radixrt.protocol.ids import IdArray
+from radixrt.protocol.sampling import SamplingParams
+
+Namespace: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class TokenBuffer:
+    """Token ids that grow at the end, without copying what is there at every token."""
+
+    __slots__ = ("_ids", "_length")
+
+    def __init__(self, ids: IdArray) -> None:
+        self._ids = np.array(ids, dtype=np.int32)
+        self._length = len(ids)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, token: int) -> None:
+        if self._length == len(self._ids):
+            self._ids = np.concatenate([self._ids, np.zeros(max(64, self._length // 2), dtype=np.int32)])
+        self._ids[self._length] = token
+        self._length += 1
+
+    def view(self, start: int = 0, end: int | None = None) -> IdArray:
+        """The ids `start:end`, not copied; do not write to it."""
+        return self._ids[start : self._length if end is None else min(end, self._length)]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """In the queue; owns nothing."""
+
+    overtaken: int = 0
+    """Requests that arrived later and were admitted first."""
+    preempted: bool = False
+
+
+@dataclass(slots=True)
+class Running:
+    """In the batch. Its page table is the leased pages, which the tree owns, then its own."""
+
+    lease: Lease
+    own_pages: NDArray[np.int32]
+    computed: int
+    """Tokens whose keys and values are in the pages: the next row begins at this position."""
+    copy_pending: bool = False
+    """The lease's partial page is still to be copied into the first own page."""
+    awaited: bool = False
+    """A waiting request shares a prefix that this one is computing."""
+
+    @property
+    def page_count(self) -> int:
+        return len(self.lease.pages) + len(self.own_pages)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Finished, failed or aborted; owns nothing."""
+
+
+State: TypeAlias = Waiting | Running | Ended
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One generation. `tokens` is the prompt, then what was generated: a preempted request loses none of it."""
+
+    id: int
+    tokens: TokenBuffer
+    prompt_length: int
+    token_limit: int
+    """Most tokens, prompt and output together."""
+    params: SamplingParams
+    seed: int
+    choice: int
+    end_ids: IdArray
+    """Token ids that end the generation."""
+    namespace: Namespace
+    arrival: int = 0
+    """Set by the scheduler: the order in which requests came."""
+    cached_tokens: int | None = None
+    """Prompt tokens found in the tree at the first admission; a later one, after preemption, is no prefix hit."""
+    state: State = field(default_factory=Waiting)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+    def running(self) -> Running:
+        """The running state; a request in any other state is a fault of the caller."""
+        if not isinstance(self.state, Running):
+            raise RuntimeError(f"request {self.id} is {type(self.state).__name__.lower()}, not running")
+        return self.state

@@ -1,0 +1,171 @@
+"""The engine: add, abort, step -> events. No sockets: tests, offline use and the process around it drive it alike.
+
+A step is `scheduler.plan`, `executor.submit`, `scheduler.apply`; between the last two, what was sampled becomes text
+and ends (`worker.output`).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from radixrt.errors import InternalError, InvalidRequest, RadixError
+from radixrt.protocol import sampling
+from radixrt.protocol.events import TokenLogprob, Usage
+from radixrt.protocol.ids import IdArray
+from radixrt.protocol.plan import SampledToken, SampleFailure, StepPlan, StepResult
+from radixrt.protocol.sampling import SamplingParams
+from radixrt.scheduler.request import Namespace, Request, TokenBuffer
+from radixrt.scheduler.scheduler import Outcome, Scheduler
+from radixrt.worker.output import End, Output, Vocabulary
+
+_log = logging.getLogger(__name__)
+
+
+class Executor(Protocol):
+    """Runs step plans."""
+
+    def submit(self, plan: StepPlan) -> StepResult:
+        """Compute the plan. Raises if the step as a whole failed; a row's own fault is its `SampleFailure`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Tokens that a step added to a request, and the text that may be shown by now."""
+
+    request: int
+    ids: tuple[int, ...]
+    text: bytes
+    logprobs: tuple[TokenLogprob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The request is complete; `output` are all ids it generated."""
+
+    request: int
+    end: End
+    usage: Usage
+    output: IdArray
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The request ended in an error."""
+
+    request: int
+    error: RadixError
+
+
+EngineEvent: TypeAlias = Progress | Completion | Failure
+
+
+class Engine:
+    """Generates for many requests at once. Not thread-safe: one thread owns it."""
+
+    def __init__(self, scheduler: Scheduler, executor: Executor, vocabulary: Vocabulary, end_ids: frozenset[int]) -> None:
+        self.scheduler = scheduler
+        self._executor = executor
+        self._vocabulary = vocabulary
+        self._end_ids = end_ids
+        self._live: dict[int, tuple[Request, Output]] = {}
+        self._next_id = 0
+        self.aborts = 0
+
+    @property
+    def busy(self) -> bool:
+        return self.scheduler.busy
+
+    def add(
+        self, prompt: IdArray, params: SamplingParams, *, seed: int, choice: int = 0, namespace: Namespace = ()
+    ) -> int:
+        """Queue a generation and return its request id.
+
+        Raises `InvalidRequest`, naming the field, for parameters or ids out of range, `PromptTooLong` for a prompt
+        that can never fit. `seed` and `choice` decide the sampling noise (see `fresh_seed`).
+        """
+        sampling.check(params)
+        size = self._vocabulary.vocabulary_size
+        sampling.check_tokens(params, size)
+        if len(prompt) == 0:
+            raise InvalidRequest("the prompt is empty: at least one token is needed", field="prompt")
+        if int(prompt.min()) < 0 or int(prompt.max()) >= size:
+            raise InvalidRequest(f"the prompt has token ids outside 0 to {size - 1}", field="prompt")
+        end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids)
+        request = Request(
+            id=self._next_id,
+            tokens=TokenBuffer(prompt),
+            prompt_length=len(prompt),
+            token_limit=self.scheduler.limits.context_length,
+            params=params,
+            seed=seed,
+            choice=choice,
+            end_ids=np.array(sorted(end_ids), dtype=np.int32),
+            namespace=namespace,
+        )
+        self.scheduler.add(request)
+        room = request.token_limit - request.prompt_length
+        self._live[request.id] = (request, Output(params, end_ids, room, self._vocabulary))
+        self._next_id += 1
+        return request.id
+
+    def abort(self, request: int) -> bool:
+        """Drop a request in whatever state it is, with all it holds; False if it is not live. No event follows."""
+        if self._live.pop(request, None) is None:
+            return False
+        self.aborts += 1
+        return self.scheduler.abort(request)
+
+    def step(self) -> list[EngineEvent]:
+        """Compute one step and tell what it brought. A step that fails ends the requests in it, and no others."""
+        plan = self.scheduler.plan()
+        if plan is None:
+            return []
+        try:
+            result = self._executor.submit(plan)
+        except Exception as error:
+            _log.exception("step %d failed", plan.step)
+            fault = InternalError(f"the step that computed this request failed: {error}")
+            return [self._failure(request, fault) for request in self.scheduler.fail()]
+        events: list[EngineEvent] = []
+        outcomes = [
+            self._take(plan.requests[spec.row], sampled, events)
+            for spec, sampled in zip(plan.samples, result.sampled, strict=True)
+        ]
+        self.scheduler.apply(plan, outcomes)
+        return events
+
+    def _take(self, request_id: int, sampled: SampledToken | SampleFailure, events: list[EngineEvent]) -> Outcome:
+        if isinstance(sampled, SampleFailure):
+            events.append(self._failure(request_id, sampled.error))
+            return Outcome((), ended=True)
+        request, output = self._live[request_id]
+        text, end = output.accept(sampled.token)
+        logprobs = () if sampled.logprob is None else (sampled.logprob,)
+        events.append(Progress(request_id, (sampled.token,), text, logprobs))
+        if end is not None:
+            del self._live[request_id]
+            usage = Usage(request.prompt_length, request.cached_tokens or 0, len(output))
+            ids = np.append(request.tokens.view(request.prompt_length), np.int32(sampled.token))
+            events.append(Completion(request_id, end, usage, ids))
+        return Outcome((sampled.token,), ended=end is not None)
+
+    def _failure(self, request_id: int, error: RadixError) -> Failure:
+        del self._live[request_id]
+        return Failure(request_id, error)
+
+
+def fresh_seed(params: SamplingParams) -> int:
+    """The seed asked for, or a new one."""
+    return secrets.randbits(63) if params.seed is None else params.seed
+
+
+def context_after(prompt: IdArray, completion: Completion, tail: Sequence[int] | IdArray) -> IdArray:
+    """The ids that a continuation of the completed request starts from."""
+    return np.concatenate([prompt, completion.output[: completion.end.kept], np.asarray(tail, dtype=np.int32)])

@@ -1,0 +1,83 @@
+"""What a request has generated, seen as text: stop strings, ends of turn, the length limit, and what may be shown.
+
+The worker knows each token's bytes, so all this is decided in the step that produced the token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from radixrt.protocol.events import FinishReason
+from radixrt.protocol.ids import IdArray, pack_ids
+from radixrt.protocol.sampling import SamplingParams
+from radixrt.text.stops import StopMatch, StopMatcher
+
+
+class Vocabulary(Protocol):
+    """What the worker knows about tokens (`text.tokenizer.Tokenizer` is one)."""
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    def token_bytes(self, token: int) -> bytes: ...
+
+    def encode_bytes(self, data: bytes) -> IdArray: ...
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why a generation is over, and which of its tokens the context keeps (see `events.Finished`)."""
+
+    reason: FinishReason
+    matched: int | str | None
+    kept: int
+    tail: bytes
+
+
+class Output:
+    """One request's output. `accept` takes its tokens one by one."""
+
+    def __init__(self, params: SamplingParams, end_ids: frozenset[int], room: int, vocabulary: Vocabulary) -> None:
+        """`room`: most tokens that still fit; `end_ids`: tokens that end the generation."""
+        self._min_tokens = params.min_tokens
+        self._max_tokens = min(room, params.max_tokens)
+        self._end_ids = end_ids
+        self._vocabulary = vocabulary
+        self._stops = StopMatcher(params.stop)
+        self._searched_from = 0
+        """Byte at which the search for stop strings began: they are not looked for before `min_tokens`."""
+        self._tokens: list[int] = []
+        self._ends: list[int] = []
+        """Byte at which each token's text ends."""
+
+    def __len__(self) -> int:
+        """Tokens generated, an end of turn included."""
+        return len(self._tokens)
+
+    def accept(self, token: int) -> tuple[bytes, End | None]:
+        """Text that may be shown now, and the end if this token brought it."""
+        start = self._ends[-1] if self._ends else 0
+        self._tokens.append(token)
+        if token in self._end_ids:
+            self._ends.append(start)
+            return self._stops.finish(), End("stop", token, kept=len(self) - 1, tail=b"")
+        data = self._vocabulary.token_bytes(token)
+        self._ends.append(start + len(data))
+        if len(self) < self._min_tokens:
+            self._searched_from = self._ends[-1]
+            return data, None
+        step = self._stops.feed(data)
+        if step.match is not None:
+            return step.released, self._cut(step.match)
+        if len(self) == self._max_tokens:
+            return step.released + self._stops.finish(), End("length", None, kept=len(self), tail=b"")
+        return step.released, None
+
+    def _cut(self, match: StopMatch) -> End:
+        """The context keeps the whole tokens before the stop string, and a new tokenisation of the one it cuts."""
+        cut = self._searched_from + match.start
+        kept = sum(1 for end in self._ends if end <= cut)
+        rest = cut - (self._ends[kept - 1] if kept else 0)
+        tail = self._vocabulary.token_bytes(self._tokens[kept])[:rest]
+        return End("stop", match.stop, kept, pack_ids(self._vocabulary.encode_bytes(tail)) if tail else b"")
