@@ -7,6 +7,8 @@ an unknown variable) the class is also of that kind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class RadixError(Exception):
     """Base of all errors raised by radixrt. `str(error)` is the message for people."""
@@ -50,6 +52,40 @@ class WorkerUnavailable(RadixError):
 
 class Aborted(RadixError):
     """The request was aborted before it finished."""
+
+
+class UnknownVariable(RadixError, KeyError):
+    """A program state has no variable by that name; the message lists those it has."""
+
+
+class GenerationFailed(RadixError):
+    """A generation of a program failed; `__cause__` is the error that it failed with.
+
+    `branch` is the path of forks to it ("fork 1 of 3", counted from 0 as in `forks[1]`), `node` its variable or number.
+    """
+
+    def __init__(self, program: str, branch: str, node: str, cause: BaseException) -> None:
+        super().__init__(f"{program}, {branch}, {node}: {cause}", field=getattr(cause, "field", None))
+        self.program = program
+        self.branch = branch
+        self.node = node
+        self.__cause__ = cause
+
+
+class JoinFailed(RadixError, ExceptionGroup[GenerationFailed]):
+    """Branches of a fork failed, so that they cannot be joined; `exceptions` has one `GenerationFailed` for each."""
+
+    def __new__(cls, failures: Sequence[GenerationFailed]) -> JoinFailed:
+        return super().__new__(cls, "; ".join(str(failure) for failure in failures), failures)
+
+    def __init__(self, failures: Sequence[GenerationFailed]) -> None:
+        # The group's own `message` is read-only, and already what `RadixError` would set.
+        self.field = None
+        self.__cause__ = failures[0]
+
+    def derive(self, failures: Sequence[GenerationFailed], /) -> JoinFailed:  # type: ignore[override]
+        """What `except*` and `split` build of a part of the group."""
+        return JoinFailed(failures)
 
 
 class InternalError(RadixError):
