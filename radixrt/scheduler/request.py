@@ -1,8 +1,8 @@
 """A request and its states. Each state owns its resources: only a running request holds pages, and it holds them here.
 
-    Waiting --admit--> Running --end--> Ended
-       ^                  |
-       +-----preempt------+
+Waiting --admit--> Running --end--> Ended
+   ^                  |
+   +-----preempt------+
 """
 
 from __future__ import annotations

@@ -100,6 +100,12 @@ class Scheduler:
         self._end(request)
         return True
 
+    def preempt(self, request: Request) -> None:
+        """Send a running request back to the queue; it will resume with exactly the tokens it has."""
+        self._transitions.preempt(request)
+        self._waiting[request.id] = self._running.pop(request.id)
+        self.counters.preemptions += 1
+
     def plan(self) -> StepPlan | None:
         """The next step, or None when there is nothing to compute."""
         preempted_before = self.counters.preemptions
@@ -160,7 +166,7 @@ class Scheduler:
                 raise RuntimeError(f"request {request.id} alone does not fit the pool")
             dropped = rows.pop(victim.id, None)
             budget += dropped.count if dropped else 0
-            self._preempt(victim)
+            self.preempt(victim)
             if victim is request:
                 return budget
         rows[request.id] = Row(request, count, self._transitions.pending_copy(request))
@@ -203,11 +209,6 @@ class Scheduler:
         if first:
             self.counters.prompt_tokens += request.prompt_length
             self.counters.cached_tokens += request.cached_tokens or 0
-
-    def _preempt(self, request: Request) -> None:
-        self._transitions.preempt(request)
-        self._waiting[request.id] = self._running.pop(request.id)
-        self.counters.preemptions += 1
 
     def _end(self, request: Request) -> None:
         self._transitions.end(request)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -69,7 +68,9 @@ EngineEvent: TypeAlias = Progress | Completion | Failure
 class Engine:
     """Generates for many requests at once. Not thread-safe: one thread owns it."""
 
-    def __init__(self, scheduler: Scheduler, executor: Executor, vocabulary: Vocabulary, end_ids: frozenset[int]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, executor: Executor, vocabulary: Vocabulary, end_ids: frozenset[int]
+    ) -> None:
         self.scheduler = scheduler
         self._executor = executor
         self._vocabulary = vocabulary
@@ -164,8 +165,3 @@ class Engine:
 def fresh_seed(params: SamplingParams) -> int:
     """The seed asked for, or a new one."""
     return secrets.randbits(63) if params.seed is None else params.seed
-
-
-def context_after(prompt: IdArray, completion: Completion, tail: Sequence[int] | IdArray) -> IdArray:
-    """The ids that a continuation of the completed request starts from."""
-    return np.concatenate([prompt, completion.output[: completion.end.kept], np.asarray(tail, dtype=np.int32)])

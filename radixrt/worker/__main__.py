@@ -1,0 +1,34 @@
+"""`python -m radixrt.worker`: the worker process. It is started by `radixrt.client`, never by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from radixrt.config import WorkerConfig
+from radixrt.worker.process import main
+
+if TYPE_CHECKING:
+    from radixrt.worker.programs import Programs
+
+
+def build(config: WorkerConfig, report: Callable[[str], None]) -> Programs:
+    """Load the model with `config.threads` compute threads, one a core unless it says otherwise."""
+    # Here and not above: the socket is bound, and the life line held, before torch has loaded.
+    import torch
+
+    from radixrt.worker.build import build_programs
+
+    torch.set_num_threads(config.threads or _cores())
+    return build_programs(config, report)
+
+
+def _cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+main(build)

@@ -1,0 +1,56 @@
+"""Runs step plans on the model: plan -> tensors -> logits -> sampled tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from radixrt.kernels.interface import BatchLayout, KernelBackend
+from radixrt.model.llama import Model
+from radixrt.model.sampling import sample
+from radixrt.protocol.plan import StepPlan, StepResult
+
+
+class ModelExecutor:
+    """One model, one KV pool, one device."""
+
+    def __init__(self, model: Model, kernels: KernelBackend, pages: int, page_size: int) -> None:
+        self._model = model
+        self._kernels = kernels
+        self._page_size = page_size
+        self._kv = kernels.allocate_kv(model.kv_shape(pages, page_size))
+
+    def submit(self, plan: StepPlan) -> StepResult:
+        """Compute the plan's rows and choose a token for each of its samples."""
+        with torch.inference_mode():
+            if plan.copies:
+                self._kernels.copy_slots(self._kv, [(c.source, c.target, c.slots) for c in plan.copies])
+            # The last token of a sampled row is the one whose logits choose the next.
+            last = plan.query_starts[1:][[spec.row for spec in plan.samples]] - 1
+            layout = batch_layout(plan, self._page_size)
+            logits = self._model.forward(
+                torch.from_numpy(plan.token_ids.astype(np.int64)),
+                layout,
+                self._kv,
+                torch.from_numpy(last.astype(np.int64)),
+            )
+            return StepResult(plan.step, sample(logits, plan.samples))
+
+
+def batch_layout(plan: StepPlan, page_size: int) -> BatchLayout:
+    """The plan as the kernels want it: where each token sits and which slot its keys and values go to."""
+    counts = np.diff(plan.query_starts)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    first_positions = plan.context_lengths - counts
+    positions = np.arange(len(plan.token_ids), dtype=np.int64) - (plan.query_starts[:-1] - first_positions)[rows]
+    pages = plan.pages[plan.page_starts[:-1][rows] + positions // page_size]
+    slots = pages.astype(np.int64) * page_size + positions % page_size
+    return BatchLayout(
+        query_starts=torch.from_numpy(plan.query_starts),
+        context_lengths=torch.from_numpy(plan.context_lengths),
+        page_starts=torch.from_numpy(plan.page_starts),
+        pages=torch.from_numpy(plan.pages),
+        positions=torch.from_numpy(positions.astype(np.int32)),
+        slots=torch.from_numpy(slots),
+        page_size=page_size,
+    )

@@ -1,0 +1,259 @@
+"""Request trees over the engine: which node may start, what it continues, and who is told.
+
+A node waits for its parent, then becomes a request for each of its choices; choice 0 is what its children continue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from radixrt.errors import Aborted, InvalidRequest, RadixError
+from radixrt.protocol.events import Event, Failed, Finished, Tokens
+from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
+from radixrt.protocol.messages import Abort, CloseProgram, Stats, SubmitTree, TreeNode, Welcome
+from radixrt.protocol.segments import Ids
+from radixrt.protocol.sampling import SamplingParams
+from radixrt.worker.engine import Completion, Engine, EngineEvent, Progress, fresh_seed
+
+_NO_IDS = np.empty(0, dtype=np.int32)
+
+
+@dataclass(eq=False)
+class _Node:
+    """A node that was submitted. It is open until its choices have ended."""
+
+    spec: TreeNode
+    program: _Program
+    parent: _Node | None
+    children: list[_Node] = field(default_factory=list)
+    open_choices: set[int] = field(default_factory=set)
+    """Choices whose end has not been told."""
+    requests: dict[int, int] = field(default_factory=dict)
+    """Live requests: id -> choice."""
+    context: IdArray = _NO_IDS
+    """What children continue, once the node is complete. Before that, while it generates: its prompt."""
+    complete: bool = False
+    error: RadixError | None = None
+
+
+@dataclass(eq=False)
+class _Program:
+    client: bytes
+    id: int
+    nodes: dict[int, _Node] = field(default_factory=dict)
+
+
+class Programs:
+    """The open programs of all clients. `step` runs the engine and says what became of their nodes."""
+
+    def __init__(self, engine: Engine, welcome: Welcome) -> None:
+        self.welcome = welcome
+        self._engine = engine
+        self._programs: dict[tuple[bytes, int], _Program] = {}
+        self._owners: dict[int, _Node] = {}
+        """The node of each live request."""
+        self._events: dict[bytes, list[Event]] = {}
+        """What is to be told with the next step."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to compute or to tell."""
+        return self._engine.busy or bool(self._events)
+
+    def submit(self, client: bytes, message: SubmitTree) -> None:
+        """Take in nodes of a program, which the first of them opens. What is wrong with a node becomes its `Failed`."""
+        program = self._programs.setdefault((client, message.program), _Program(client, message.program))
+        for spec in message.nodes:
+            self._submit_node(program, spec)
+
+    def abort(self, client: bytes, message: Abort) -> None:
+        """Abort a node and all below it, or every open node of the program; each open choice gets its `Failed`."""
+        program = self._programs.get((client, message.program))
+        if program is None:
+            return
+        aborted = Aborted("the request was aborted")
+        if message.node is None:
+            for node in list(program.nodes.values()):
+                self._fail(node, aborted)
+        elif (node := program.nodes.get(message.node)) is not None:
+            for below in list(_subtree(node)):
+                self._fail(below, aborted)
+
+    def close(self, client: bytes, message: CloseProgram) -> None:
+        """Abort what is live, without events, and forget the program's contexts."""
+        program = self._programs.pop((client, message.program), None)
+        if program is None:
+            return
+        for node in program.nodes.values():
+            self._drop_requests(node)
+
+    def drop_client(self, client: bytes) -> None:
+        """Close every program of a client that is gone."""
+        for owner, program in list(self._programs):
+            if owner == client:
+                self.close(client, CloseProgram(program))
+        self._events.pop(client, None)
+
+    def step(self) -> dict[bytes, list[Event]]:
+        """One engine step; all that is to be told since the last one, by client."""
+        for event in self._engine.step():
+            self._take(event)
+        events, self._events = self._events, {}
+        return events
+
+    def flush_cache(self) -> None:
+        """Forget every cached prefix that no running request holds."""
+        self._engine.scheduler.cache.flush()
+
+    def stats(self) -> Stats:
+        """Counters and gauges of engine, scheduler and cache (`dropped_frames` is the process's to fill)."""
+        scheduler = self._engine.scheduler
+        cache, counters = scheduler.cache, scheduler.counters
+        return Stats(
+            pages_free=cache.free_pages,
+            pages_owned=cache.owned_pages,
+            pages_tree=cache.tree_pages,
+            leases=cache.leases,
+            waiting=scheduler.waiting,
+            running=len(scheduler.running),
+            steps=counters.steps,
+            tokens_computed=counters.tokens_computed,
+            prompt_tokens=counters.prompt_tokens,
+            cached_tokens=counters.cached_tokens,
+            evicted_pages=cache.counters.evicted_pages,
+            evictions=cache.counters.evictions,
+            preemptions=counters.preemptions,
+            page_copies=counters.page_copies,
+            aborts=self._engine.aborts,
+            dropped_frames=0,
+        )
+
+    def _submit_node(self, program: _Program, spec: TreeNode) -> None:
+        parent = None if spec.parent is None else program.nodes.get(spec.parent)
+        choices = 0 if spec.sampling is None else spec.sampling.n
+        node = _Node(spec, program, parent, open_choices=set(range(choices)))
+        if spec.id in program.nodes:
+            self._fail(node, InvalidRequest(f"node {spec.id} was already submitted", field="id"))
+            return
+        program.nodes[spec.id] = node
+        if parent is not None:
+            parent.children.append(node)
+            if parent.error is not None:
+                self._fail(node, parent.error)
+            elif parent.complete:
+                self._start(node)
+        elif spec.parent is not None:
+            self._fail(node, InvalidRequest(f"node {spec.id} continues unknown node {spec.parent}", field="parent"))
+        else:
+            self._start(node)
+
+    def _start(self, *nodes: _Node) -> None:
+        """The parents' contexts are known: generate, or (a fork point) pass the context on to the children."""
+        pending = list(nodes)
+        while pending:
+            node = pending.pop()
+            try:
+                node.context = _prompt(node)
+                if node.spec.sampling is None:
+                    node.complete = True
+                    pending += reversed(node.children)
+                else:
+                    self._generate(node, node.spec.sampling)
+            except RadixError as error:
+                self._fail(node, error)
+
+    def _generate(self, node: _Node, params: SamplingParams) -> None:
+        seed = fresh_seed(params)
+        for choice in range(params.n):
+            request = self._engine.add(node.context, params, seed=seed, choice=choice)
+            node.requests[request] = choice
+            self._owners[request] = node
+
+    def _take(self, event: EngineEvent) -> None:
+        node = self._owners[event.request]
+        program, spec = node.program, node.spec
+        choice = node.requests[event.request]
+        if isinstance(event, Progress):
+            ids = pack_ids(event.ids)
+            self._tell(program, Tokens(program.id, spec.id, choice, ids, event.text, event.logprobs))
+            return
+        self._forget(event.request)
+        if isinstance(event, Completion):
+            self._finish(node, choice, event)
+        else:
+            self._tell_failed(node, choice, event.error)
+            if choice == 0:
+                self._fail_dependents(node, event.error)
+
+    def _finish(self, node: _Node, choice: int, event: Completion) -> None:
+        end = event.end
+        node.open_choices.discard(choice)
+        self._tell(
+            node.program,
+            Finished(node.program.id, node.spec.id, choice, end.reason, event.usage, end.matched, end.kept, end.tail),
+        )
+        if choice == 0:
+            node.context = np.concatenate([node.context, event.output[: end.kept], unpack_ids(end.tail)])
+            node.complete = True
+            self._start(*reversed(node.children))
+
+    def _fail(self, node: _Node, error: RadixError) -> None:
+        """End what is open of a node, and of all that waits for it, with an error."""
+        self._end_choices(node, error)
+        self._fail_dependents(node, error)
+
+    def _fail_dependents(self, node: _Node, error: RadixError) -> None:
+        if node.complete:
+            return
+        for below in _subtree(node):
+            if below.error is None:
+                below.error = error
+                if below is not node:
+                    self._end_choices(below, error)
+
+    def _end_choices(self, node: _Node, error: RadixError) -> None:
+        self._drop_requests(node)
+        for choice in sorted(node.open_choices):
+            self._tell_failed(node, choice, error)
+
+    def _drop_requests(self, node: _Node) -> None:
+        for request in list(node.requests):
+            self._engine.abort(request)
+            self._forget(request)
+
+    def _forget(self, request: int) -> None:
+        node = self._owners.pop(request)
+        del node.requests[request]
+
+    def _tell_failed(self, node: _Node, choice: int, error: RadixError) -> None:
+        node.open_choices.discard(choice)
+        kind = type(error).__name__
+        self._tell(node.program, Failed(node.program.id, node.spec.id, choice, kind, error.message, error.field))
+
+    def _tell(self, program: _Program, event: Event) -> None:
+        self._events.setdefault(program.client, []).append(event)
+
+
+def _prompt(node: _Node) -> IdArray:
+    """The parent's context and the node's own ids."""
+    parts = [] if node.parent is None else [node.parent.context]
+    for segment in node.spec.segments:
+        if not isinstance(segment, Ids):
+            raise InvalidRequest("a worker takes token ids only; the frontend makes them of text", field="segments")
+        try:
+            parts.append(unpack_ids(segment.ids))
+        except ValueError:
+            raise InvalidRequest("segment ids are not whole int32 numbers", field="segments") from None
+    return np.concatenate(parts) if parts else _NO_IDS
+
+
+def _subtree(node: _Node) -> Iterator[_Node]:
+    """The node and all below it, parents first."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += node.children

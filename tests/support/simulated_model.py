@@ -1,0 +1,116 @@
+"""A language model without weights, for tests of cache, scheduler and worker.
+
+Each slot of its KV pool holds a fingerprint of the whole prefix that ends there, so that a row which reads a wrong,
+stale or missing slot is caught at once, and the next token is a function of the whole prefix: a request's output is
+right only if every slot was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from radixrt.protocol.events import TokenLogprob
+from radixrt.protocol.ids import IdArray, as_ids
+from radixrt.protocol.plan import SampledToken, SampleFailure, SampleSpec, StepPlan, StepResult
+
+VOCABULARY_SIZE = 256
+END_ID = 0
+_EMPTY = 0x9E3779B97F4A7C15
+_MASK = 2**64 - 1
+
+
+def _mix(fingerprint: int, token: int) -> int:
+    """The fingerprint of a prefix extended by a token (the finaliser of splitmix64)."""
+    x = (fingerprint * 31 + token + 1) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def fingerprint(tokens: Iterable[int]) -> int:
+    result = _EMPTY
+    for token in tokens:
+        result = _mix(result, int(token))
+    return result
+
+
+def next_token(prefix: int, spec: SampleSpec) -> int:
+    """The token that follows a prefix: a letter or, one time in 32, the end of the turn."""
+    noise = _mix(_mix(prefix, spec.seed), spec.choice) if spec.params.temperature else prefix
+    if noise % 32 == 0 and END_ID not in spec.forbidden:
+        return END_ID
+    return 97 + (noise >> 8) % 26
+
+
+class WrongSlot(AssertionError):
+    """A row read a slot that does not hold what its sequence put there."""
+
+
+class SimulatedExecutor:
+    """Runs step plans on the simulated model. `rows_written` counts as the kernels would."""
+
+    def __init__(self, pages: int, page_size: int) -> None:
+        self.page_size = page_size
+        self.rows_written = 0
+        self.plans: list[StepPlan] = []
+        self.fail_next: Exception | None = None
+        self.fail_sample: Callable[[SampleSpec], SampleFailure | None] = lambda spec: None
+        self._tokens = np.full(pages * page_size, -1, dtype=np.int64)
+        self._prefixes = np.zeros(pages * page_size, dtype=np.uint64)
+
+    def submit(self, plan: StepPlan) -> StepResult:
+        self.plans.append(plan)
+        self._copy(plan)
+        if self.fail_next is not None:
+            error, self.fail_next = self.fail_next, None
+            raise error
+        ends = [self._run_row(plan, row) for row in range(len(plan.requests))]
+        sampled = tuple(
+            self.fail_sample(spec) or SampledToken(token := next_token(ends[spec.row], spec), TokenLogprob(token, -1.0))
+            for spec in plan.samples
+        )
+        return StepResult(plan.step, sampled)
+
+    def _copy(self, plan: StepPlan) -> None:
+        targets = {copy.target for copy in plan.copies}
+        assert len(targets) == len(plan.copies)
+        assert not targets & {copy.source for copy in plan.copies}
+        for copy in plan.copies:
+            source, target = copy.source * self.page_size, copy.target * self.page_size
+            self._tokens[target : target + copy.slots] = self._tokens[source : source + copy.slots]
+            self._prefixes[target : target + copy.slots] = self._prefixes[source : source + copy.slots]
+
+    def _run_row(self, plan: StepPlan, row: int) -> int:
+        table = plan.pages[plan.page_starts[row] : plan.page_starts[row + 1]]
+        tokens = plan.token_ids[plan.query_starts[row] : plan.query_starts[row + 1]]
+        length = int(plan.context_lengths[row])
+        assert len(tokens) >= 1
+        assert len(set(table.tolist())) == len(table)
+        slots = (table[:, None].astype(np.int64) * self.page_size + np.arange(self.page_size)).ravel()[:length]
+        assert len(slots) == length, "the page table does not cover the row"
+        first = length - len(tokens)
+        prefix = _EMPTY
+        for position, slot in enumerate(slots[:first]):
+            prefix = _mix(prefix, int(self._tokens[slot]))
+            if self._prefixes[slot] != prefix:
+                raise WrongSlot(f"request {plan.requests[row]}: slot {slot} is wrong at position {position}")
+        for token, slot in zip(tokens, slots[first:], strict=True):
+            prefix = _mix(prefix, int(token))
+            self._tokens[slot] = token
+            self._prefixes[slot] = prefix
+        self.rows_written += len(tokens)
+        return prefix
+
+
+class LetterVocabulary:
+    """Token t stands for the byte t; 0 ends the turn."""
+
+    vocabulary_size = VOCABULARY_SIZE
+
+    def token_bytes(self, token: int) -> bytes:
+        return b"" if token == END_ID else bytes([token])
+
+    def encode_bytes(self, data: bytes) -> IdArray:
+        return as_ids(data)
