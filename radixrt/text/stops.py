@@ -60,7 +60,9 @@ class StopMatcher:
         self._state = self._root
         self._held = bytearray()
         """The bytes not yet released."""
+        self._released = 0
         self._position = 0
+        """Bytes that have gone through the automaton."""
         self._best: StopMatch | None = None
         """A match that a byte to come may still better."""
 
@@ -104,9 +106,10 @@ class StopMatcher:
 
     def _release(self, until: int) -> bytes:
         """The held bytes before position `until`."""
-        count = until - (self._position - len(self._held))
+        count = until - self._released
         released = bytes(self._held[:count])
         del self._held[:count]
+        self._released = until
         return released
 
 
