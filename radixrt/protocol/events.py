@@ -53,6 +53,10 @@ class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
     """How many generated ids are in the context that children continue..."""
     tail: bytes = b""
     """...followed by these packed ids, the tokenisation of what a stop string left of the token it cut."""
+    time_to_first_token: float = 0.0
+    """Seconds from when the choice could start (its parent being complete) to its first token."""
+    time: float = 0.0
+    """Seconds from then to its last token."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):

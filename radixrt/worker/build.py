@@ -14,7 +14,6 @@ from radixrt.model.llama import Model
 from radixrt.model.loader import load_model
 from radixrt.protocol.messages import PROTOCOL_VERSION, Welcome
 from radixrt.scheduler.scheduler import Limits, Scheduler
-from radixrt.text.chat_template import ChatTemplate
 from radixrt.text.model_files import find_model
 from radixrt.text.tokenizer import load_tokenizer
 from radixrt.text.turns import derive_turns

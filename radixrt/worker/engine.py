@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -46,12 +47,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The request is complete; `output` are all ids it generated."""
+    """The request is complete; `output` are all ids it generated. Times in seconds, since it was added."""
 
     request: int
     end: End
     usage: Usage
     output: IdArray
+    time_to_first_token: float
+    time: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,16 @@ class Failure:
 EngineEvent: TypeAlias = Progress | Completion | Failure
 
 
+@dataclass(slots=True)
+class _Live:
+    """A request that has not ended, and its output so far."""
+
+    request: Request
+    output: Output
+    added: float
+    first_token: float | None = None
+
+
 class Engine:
     """Generates for many requests at once. Not thread-safe: one thread owns it."""
 
@@ -75,7 +88,7 @@ class Engine:
         self._executor = executor
         self._vocabulary = vocabulary
         self._end_ids = end_ids
-        self._live: dict[int, tuple[Request, Output]] = {}
+        self._live: dict[int, _Live] = {}
         self._next_id = 0
         self.aborts = 0
 
@@ -112,7 +125,7 @@ class Engine:
         )
         self.scheduler.add(request)
         room = request.token_limit - request.prompt_length
-        self._live[request.id] = (request, Output(params, end_ids, room, self._vocabulary))
+        self._live[request.id] = _Live(request, Output(params, end_ids, room, self._vocabulary), time.monotonic())
         self._next_id += 1
         return request.id
 
@@ -146,20 +159,32 @@ class Engine:
         if isinstance(sampled, SampleFailure):
             events.append(self._failure(request_id, sampled.error))
             return Outcome((), ended=True)
-        request, output = self._live[request_id]
-        text, end = output.accept(sampled.token)
+        live = self._live[request_id]
+        text, end = live.output.accept(sampled.token)
+        live.first_token = live.first_token or time.monotonic()
         logprobs = () if sampled.logprob is None else (sampled.logprob,)
         events.append(Progress(request_id, (sampled.token,), text, logprobs))
         if end is not None:
             del self._live[request_id]
-            usage = Usage(request.prompt_length, request.cached_tokens or 0, len(output))
-            ids = np.append(request.tokens.view(request.prompt_length), np.int32(sampled.token))
-            events.append(Completion(request_id, end, usage, ids))
+            events.append(_completion(live, sampled.token, end))
         return Outcome((sampled.token,), ended=end is not None)
 
     def _failure(self, request_id: int, error: RadixError) -> Failure:
         del self._live[request_id]
         return Failure(request_id, error)
+
+
+def _completion(live: _Live, last_token: int, end: End) -> Completion:
+    request = live.request
+    assert live.first_token is not None
+    return Completion(
+        request.id,
+        end,
+        Usage(request.prompt_length, request.cached_tokens or 0, len(live.output)),
+        output=np.append(request.tokens.view(request.prompt_length), np.int32(last_token)),
+        time_to_first_token=live.first_token - live.added,
+        time=time.monotonic() - live.added,
+    )
 
 
 def fresh_seed(params: SamplingParams) -> int:

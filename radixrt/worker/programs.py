@@ -14,8 +14,8 @@ from radixrt.errors import Aborted, InvalidRequest, RadixError
 from radixrt.protocol.events import Event, Failed, Finished, Tokens
 from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
 from radixrt.protocol.messages import Abort, CloseProgram, Stats, SubmitTree, TreeNode, Welcome
-from radixrt.protocol.segments import Ids
 from radixrt.protocol.sampling import SamplingParams
+from radixrt.protocol.segments import Ids
 from radixrt.worker.engine import Completion, Engine, EngineEvent, Progress, fresh_seed
 
 _NO_IDS = np.empty(0, dtype=np.int32)
@@ -193,7 +193,18 @@ class Programs:
         node.open_choices.discard(choice)
         self._tell(
             node.program,
-            Finished(node.program.id, node.spec.id, choice, end.reason, event.usage, end.matched, end.kept, end.tail),
+            Finished(
+                program=node.program.id,
+                node=node.spec.id,
+                choice=choice,
+                reason=end.reason,
+                usage=event.usage,
+                matched=end.matched,
+                kept=end.kept,
+                tail=end.tail,
+                time_to_first_token=event.time_to_first_token,
+                time=event.time,
+            ),
         )
         if choice == 0:
             node.context = np.concatenate([node.context, event.output[: end.kept], unpack_ids(end.tail)])
