@@ -1,0 +1,171 @@
+"""From a model's files to a `Model` whose weights one kernel backend has prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from radixrt.errors import InvalidRequest, UnsupportedModel
+from radixrt.kernels.interface import AttentionShape, KernelBackend
+from radixrt.model import gguf_config, hf_config
+from radixrt.model.config import ModelConfig
+from radixrt.model.llama import Layer, Model, Projection
+from radixrt.model.rope import cos_sin_table
+from radixrt.model.weights.gguf import GgufWeights
+from radixrt.model.weights.raw import stack
+from radixrt.model.weights.safetensors import SafetensorsWeights
+from radixrt.model.weights.source import WeightSource
+from radixrt.text.gguf import GgufFile
+from radixrt.text.model_files import ModelFiles
+
+Progress = Callable[[int, int], None]
+"""Called with the number of layers loaded so far and of all."""
+
+
+def load_model(
+    files: ModelFiles,
+    kernels: KernelBackend,
+    context_length: int | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Load a model for sequences of up to `context_length` tokens (None: as many as the model was made for).
+
+    Raises `UnsupportedModel` for an architecture, variant or tensor that is not known, missing or of the wrong shape,
+    and `InvalidRequest` for a context longer than the model's.
+    """
+    config, source = _open(files)
+    if context_length is None:
+        context_length = config.max_positions
+    elif context_length > config.max_positions:
+        raise InvalidRequest(
+            f"context_length is {context_length}; {files.name} was made for at most {config.max_positions} tokens",
+            field="context_length",
+        )
+    found = dict(source.shapes)
+    if config.tied_embeddings:
+        # Some checkpoints store the shared matrix a second time.
+        found.pop("lm_head.weight", None)
+    check_tensors(expected_shapes(config), found)
+    return _build(config, source, kernels, context_length, progress)
+
+
+def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Every tensor that a model of this configuration has."""
+    hidden, wide = config.hidden, config.intermediate
+    q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "embed_tokens.weight": (config.vocabulary_size, hidden),
+        "norm.weight": (hidden,),
+    }
+    for layer in range(config.layers):
+        part: dict[str, tuple[int, ...]] = {
+            "input_layernorm.weight": (hidden,),
+            "self_attn.q_proj.weight": (q, hidden),
+            "self_attn.k_proj.weight": (kv, hidden),
+            "self_attn.v_proj.weight": (kv, hidden),
+            "self_attn.o_proj.weight": (hidden, q),
+            "post_attention_layernorm.weight": (hidden,),
+            "mlp.gate_proj.weight": (wide, hidden),
+            "mlp.up_proj.weight": (wide, hidden),
+            "mlp.down_proj.weight": (hidden, wide),
+        }
+        if config.qkv_bias:
+            part |= {"self_attn.q_proj.bias": (q,), "self_attn.k_proj.bias": (kv,), "self_attn.v_proj.bias": (kv,)}
+        if config.output_bias:
+            part["self_attn.o_proj.bias"] = (hidden,)
+        if config.qk_norm:
+            part |= {"self_attn.q_norm.weight": (config.head_dim,), "self_attn.k_norm.weight": (config.head_dim,)}
+        shapes |= {f"layers.{layer}.{name}": shape for name, shape in part.items()}
+    shapes = {f"model.{name}": shape for name, shape in shapes.items()}
+    if not config.tied_embeddings:
+        shapes["lm_head.weight"] = (config.vocabulary_size, hidden)
+    return shapes
+
+
+def check_tensors(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise `UnsupportedModel`, naming them, for tensors that are missing, unknown or of another shape."""
+    faults = [f"missing: {name}" for name in expected if name not in found]
+    faults += [f"unknown: {name}" for name in found if name not in expected]
+    faults += [
+        f"{name} has shape {found[name]}, not {shape}"
+        for name, shape in expected.items()
+        if name in found and found[name] != shape
+    ]
+    if faults:
+        more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
+        raise UnsupportedModel(f"the model's tensors do not fit its configuration: {'; '.join(faults[:5])}{more}")
+
+
+def _open(files: ModelFiles) -> tuple[ModelConfig, WeightSource]:
+    if files.gguf is not None:
+        file = GgufFile(files.gguf)
+        config = gguf_config.read_config(file)
+        return config, GgufWeights(file, config)
+    if files.folder is not None:
+        return hf_config.read_config(files.folder), SafetensorsWeights(files.folder)
+    raise UnsupportedModel(f"{files.name} has neither a GGUF file nor a folder")
+
+
+def _build(
+    config: ModelConfig, source: WeightSource, kernels: KernelBackend, context_length: int, progress: Progress | None
+) -> Model:
+    prepare = _Preparation(config, source, kernels)
+    layers = []
+    for index in range(config.layers):
+        layers.append(prepare.layer(index))
+        if progress is not None:
+            progress(index + 1, config.layers)
+    embedding = kernels.prepare_weight(source.matrix("model.embed_tokens.weight"))
+    tied = config.tied_embeddings
+    return Model(
+        config=config,
+        kernels=kernels,
+        embedding=embedding,
+        layers=tuple(layers),
+        final_norm=prepare.vector("model.norm.weight"),
+        head=embedding if tied else kernels.prepare_weight(source.matrix("lm_head.weight")),
+        cos_sin=cos_sin_table(config.rope_theta, config.head_dim, config.rope_scaling, context_length).to(
+            kernels.device
+        ),
+    )
+
+
+class _Preparation:
+    """One source's tensors made ready for one backend."""
+
+    def __init__(self, config: ModelConfig, source: WeightSource, kernels: KernelBackend) -> None:
+        self._config = config
+        self._source = source
+        self._kernels = kernels
+
+    def layer(self, index: int) -> Layer:
+        config, prefix = self._config, f"model.layers.{index}"
+        attention = f"{prefix}.self_attn"
+        return Layer(
+            attention_norm=self.vector(f"{prefix}.input_layernorm.weight"),
+            qkv=self._projection([f"{attention}.{part}_proj" for part in "qkv"]),
+            q_norm=self.vector(f"{attention}.q_norm.weight") if config.qk_norm else None,
+            k_norm=self.vector(f"{attention}.k_norm.weight") if config.qk_norm else None,
+            output=self._projection([f"{attention}.o_proj"]),
+            mlp_norm=self.vector(f"{prefix}.post_attention_layernorm.weight"),
+            gate_up=self._projection([f"{prefix}.mlp.gate_proj", f"{prefix}.mlp.up_proj"]),
+            down=self._projection([f"{prefix}.mlp.down_proj"]),
+            attention=AttentionShape(
+                config.heads, config.kv_heads, config.head_dim, config.head_dim**-0.5, config.windows[index]
+            ),
+        )
+
+    def vector(self, name: str) -> Tensor:
+        return self._source.vector(name).to(self._kernels.device, self._kernels.dtype)
+
+    def _projection(self, names: Sequence[str]) -> Projection:
+        """The maps of these names as one, their rows one after another."""
+        matrices = stack([self._source.matrix(f"{name}.weight") for name in names])
+        weights = [self._kernels.prepare_weight(matrix) for matrix in matrices]
+        biases: Sequence[Tensor | None] = [None] * len(matrices)
+        if f"{names[0]}.bias" in self._source.shapes:
+            bias = torch.cat([self.vector(f"{name}.bias") for name in names])
+            biases = bias.split([matrix.shape[0] for matrix in matrices])
+        return Projection(tuple(zip(weights, biases, strict=True)))
