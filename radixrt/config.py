@@ -42,6 +42,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Off: every prompt is computed whole (for comparison only)."""
     threads: int | None = None
     """Compute threads of the worker. None: one a core."""
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    """What the worker says on standard error."""
 
 
 def check(config: WorkerConfig) -> None:

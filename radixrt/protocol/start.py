@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import msgspec
 
@@ -28,14 +28,14 @@ class StartOrder(msgspec.Struct, frozen=True):
     config: WorkerConfig
 
 
-def write_order(stream: BinaryIO, order: StartOrder) -> None:
+def write_order(stream: IO[bytes], order: StartOrder) -> None:
     """Send `order` with its length before it; the stream stays open."""
     data = msgspec.msgpack.encode(order)
     stream.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
     stream.flush()
 
 
-def read_order(stream: BinaryIO) -> StartOrder:
+def read_order(stream: IO[bytes]) -> StartOrder:
     """The order that `write_order` sent; raises `EOFError` or `msgspec.DecodeError` for anything else."""
     length = int.from_bytes(_read_exactly(stream, _LENGTH_BYTES), "big")
     return msgspec.msgpack.decode(_read_exactly(stream, length), type=StartOrder)
@@ -62,7 +62,7 @@ def remove_socket_directory(directory: str) -> None:
         return
 
 
-def _read_exactly(stream: BinaryIO, count: int) -> bytes:
+def _read_exactly(stream: IO[bytes], count: int) -> bytes:
     data = b""
     while len(data) < count:
         piece = stream.read(count - len(data))

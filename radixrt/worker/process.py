@@ -47,7 +47,8 @@ def main(build: Build) -> NoReturn:
     signal.signal(signal.SIGTERM, _exit_on_signal)
     faulthandler.enable()
     try:
-        order = read_order(open(0, "rb", buffering=0, closefd=False))  # noqa: SIM115: the descriptor stays open
+        with open(0, "rb", buffering=0, closefd=False) as standard_input:
+            order = read_order(standard_input)
     except (EOFError, msgspec.DecodeError) as error:
         sys.exit(f"A worker is started by radixrt, not by hand (no start order on standard input: {error}).")
     _hold_life_line(order)
@@ -106,8 +107,10 @@ def _hold_life_line(order: StartOrder) -> None:
             readable, _, _ = select.select([0], [], [], _PARENT_POLL_SECONDS)
             if readable and not os.read(0, 4096):
                 break
-        remove_socket_directory(order.directory)
-        os._exit(0)
+        try:
+            remove_socket_directory(order.directory)
+        finally:
+            os._exit(0)  # not sys.exit: the main thread may be deep in a step
 
     threading.Thread(target=wait, name="life line", daemon=True).start()
 

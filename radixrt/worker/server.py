@@ -66,13 +66,16 @@ class Server:
     def _decode(self, client: bytes, payload: list[bytes]) -> ClientMessage | None:
         """The message, or None for what a client may not send: that is counted and logged, and changes nothing."""
         if len(payload) != 1:
-            return self._drop(client, f"it has {len(payload)} parts, not one")
+            self._drop(client, f"it has {len(payload)} parts, not one")
+            return None
         try:
             message = self._decoder.decode(payload[0])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return self._drop(client, f"{len(payload[0])} bytes that are no message: {error}")
+            self._drop(client, f"{len(payload[0])} bytes that are no message: {error}")
+            return None
         if client not in self._greeted and not isinstance(message, Hello):
-            return self._drop(client, f"{type(message).__name__} came before Hello")
+            self._drop(client, f"{type(message).__name__} came before Hello")
+            return None
         return message
 
     def _drop(self, client: bytes, reason: str) -> None:
