@@ -103,9 +103,8 @@ def _open(files: ModelFiles) -> tuple[ModelConfig, WeightSource]:
         file = GgufFile(files.gguf)
         config = gguf_config.read_config(file)
         return config, GgufWeights(file, config)
-    if files.folder is not None:
-        return hf_config.read_config(files.folder), SafetensorsWeights(files.folder)
-    raise UnsupportedModel(f"{files.name} has neither a GGUF file nor a folder")
+    assert files.folder is not None
+    return hf_config.read_config(files.folder), SafetensorsWeights(files.folder)
 
 
 def _build(

@@ -1,0 +1,145 @@
+"""From logits to tokens. Every row is decided on its own, in float64: batch mates change nothing, bit for bit.
+
+Logits are changed in the order that `SamplingParams` states, then one uniform number picks a token by inverse CDF, the
+tokens in the order of their ids. Filters count tokens from the likeliest down, the lower id first among equals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from radixrt.errors import InternalError
+from radixrt.model.noise import uniform
+from radixrt.protocol.events import TokenLogprob
+from radixrt.protocol.plan import SampledToken, SampleFailure, SampleSpec
+from radixrt.protocol.sampling import SamplingParams
+
+
+def sample(logits: Tensor, specs: Sequence[SampleSpec]) -> tuple[SampledToken | SampleFailure, ...]:
+    """Choose a token for each of `specs` from its row of `logits`, float32 [len(specs), vocabulary].
+
+    A row that cannot be sampled (logits that are NaN or +infinity, or every token forbidden) yields a `SampleFailure`
+    with an `InternalError`; the other rows are not touched by it.
+    """
+    results: list[SampledToken | SampleFailure | None] = [None] * len(specs)
+    plain = [index for index, spec in enumerate(specs) if _is_plain_greedy(spec)]
+    if plain:
+        # Of equal maxima, `max` gives the first; a NaN counts as the maximum.
+        values, tokens = (logits if len(plain) == len(specs) else logits[plain]).max(dim=-1)
+        for index, value, token in zip(plain, values.tolist(), tokens.tolist(), strict=True):
+            results[index] = SampledToken(token) if np.isfinite(value) else _unusable(specs[index], value)
+    for index, spec in enumerate(specs):
+        if results[index] is None:
+            results[index] = _sample_row(logits[index].cpu().numpy().astype(np.float64), spec)
+    return tuple(result for result in results if result is not None)
+
+
+def _is_plain_greedy(spec: SampleSpec) -> bool:
+    return spec.params.temperature == 0 and spec.params.logprobs is None and not _changes_logits(spec)
+
+
+def _changes_logits(spec: SampleSpec) -> bool:
+    return _has_penalty(spec.params) or bool(spec.params.logit_bias) or len(spec.forbidden) > 0
+
+
+def _has_penalty(params: SamplingParams) -> bool:
+    return params.repetition_penalty != 1 or params.frequency_penalty != 0 or params.presence_penalty != 0
+
+
+def _sample_row(logits: NDArray[np.float64], spec: SampleSpec) -> SampledToken | SampleFailure:
+    highest = float(logits.max())
+    if not np.isfinite(highest):
+        return _unusable(spec, highest)
+    changed = _change_logits(logits, spec) if _changes_logits(spec) else logits
+    if not np.isfinite(changed.max()):
+        return SampleFailure(InternalError(f"no token may be chosen at position {spec.position}: all are forbidden"))
+    token = int(changed.argmax()) if spec.params.temperature == 0 else _draw(changed, spec)
+    count = spec.params.logprobs
+    return SampledToken(token, None if count is None else _logprobs(logits, token, count))
+
+
+def _unusable(spec: SampleSpec, highest: float) -> SampleFailure:
+    what = "all -infinity" if highest == -np.inf else "not all finite"
+    return SampleFailure(InternalError(f"the model's logits for position {spec.position} are {what}"))
+
+
+def _change_logits(logits: NDArray[np.float64], spec: SampleSpec) -> NDArray[np.float64]:
+    """A copy with penalties and `logit_bias` applied and forbidden tokens at -infinity."""
+    params, changed = spec.params, logits.copy()
+    if params.repetition_penalty != 1:
+        seen = np.zeros(len(logits), dtype=bool)
+        seen[spec.prompt] = True
+        seen[spec.output] = True
+        penalty = params.repetition_penalty
+        changed[seen] = np.where(changed[seen] > 0, changed[seen] / penalty, changed[seen] * penalty)
+    if params.frequency_penalty or params.presence_penalty:
+        counts = np.bincount(spec.output, minlength=len(logits))
+        changed -= params.frequency_penalty * counts + params.presence_penalty * (counts > 0)
+    for token, bias in params.logit_bias.items():
+        changed[token] += bias
+    changed[spec.forbidden] = -np.inf
+    return changed
+
+
+def _draw(logits: NDArray[np.float64], spec: SampleSpec) -> int:
+    """A token by temperature, filters and the noise that belongs to (seed, choice, position)."""
+    # The maximum is taken off first, so that no temperature, however small, makes an infinity minus an infinity.
+    with np.errstate(over="ignore", under="ignore"):
+        weights = np.exp((logits - logits.max()) / spec.params.temperature)
+    tokens = _filtered(weights, spec.params)
+    cumulative = np.cumsum(weights if tokens is None else weights[tokens])
+    target = uniform(spec.seed, spec.choice, spec.position) * cumulative[-1]
+    # A product rounded up to the whole sum belongs to the last token of any weight, not to one past it.
+    last = int(np.searchsorted(cumulative, cumulative[-1], side="left"))
+    index = min(int(np.searchsorted(cumulative, target, side="right")), last)
+    return index if tokens is None else int(tokens[index])
+
+
+def _filtered(weights: NDArray[np.float64], params: SamplingParams) -> NDArray[np.intp] | None:
+    """The tokens that top_k, top_p and min_p leave, ids ascending; None: all."""
+    tokens: NDArray[np.intp] | None = None
+    if 0 < params.top_k < len(weights):
+        tokens = largest(weights, params.top_k)
+        weights = weights[tokens]
+    if params.top_p < 1:
+        kept = largest(weights, _nucleus_size(weights, params.top_p))
+        tokens = kept if tokens is None else tokens[kept]
+        weights = weights[kept]
+    if params.min_p > 0:
+        kept = np.flatnonzero(weights >= params.min_p * weights.max())
+        tokens = kept if tokens is None else tokens[kept]
+    return tokens
+
+
+def _nucleus_size(weights: NDArray[np.float64], top_p: float) -> int:
+    """How many of the largest weights it takes to reach `top_p` of their sum (Holtzman et al. 2020, section 3.1)."""
+    total = weights.sum()
+    # All weights up to this one together are at most the rest, 1 - top_p: sorting the others is enough.
+    candidates = np.sort(weights[weights > (1 - top_p) * total / len(weights)])[::-1]
+    reached = int(np.searchsorted(np.cumsum(candidates), top_p * total, side="left"))
+    return max(min(reached + 1, len(candidates)), 1)
+
+
+def largest(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Indices, ascending, of the `count` largest values; the lower index first among equals."""
+    if count >= len(values):
+        return np.arange(len(values))
+    if count == 0:
+        return np.arange(0)
+    threshold = np.partition(values, len(values) - count)[len(values) - count]
+    above = np.flatnonzero(values > threshold)
+    equal = np.flatnonzero(values == threshold)[: count - len(above)]
+    return np.sort(np.concatenate((above, equal)))
+
+
+def _logprobs(logits: NDArray[np.float64], token: int, count: int) -> TokenLogprob:
+    """Log-probabilities under the model's own logits: the chosen token's and the `count` best."""
+    highest = logits.max()
+    logprobs = logits - (highest + np.log(np.exp(logits - highest).sum()))
+    best = largest(logits, count)
+    best = best[np.argsort(-logits[best], kind="stable")]
+    return TokenLogprob(token, float(logprobs[token]), tuple((int(id_), float(logprobs[id_])) for id_ in best))
