@@ -1,0 +1,16 @@
+"""What holds for every test."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+pytest_plugins = ["tests.support.fixtures"]
+
+# Tests make or ship what they load: asking a model hub could only wait for a network that may not be there.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+# The same examples in every run, and no verdict on the speed of the machine.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
