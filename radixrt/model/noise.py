@@ -14,12 +14,12 @@ def uniform(seed: int, choice: int, position: int) -> float:
     """
     state = 0
     for word in (seed, choice, position):
-        state = _mix((state ^ (word & _MASK)) + _GOLDEN & _MASK)
+        state = _mix(((state ^ (word & _MASK)) + _GOLDEN) & _MASK)
     return (state >> 11) * 2.0**-53
 
 
 def _mix(word: int) -> int:
     """SplitMix64's finaliser: a bijection on 64 bits in which every input bit reaches every output bit."""
-    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    word = (word ^ word >> 27) * 0x94D049BB133111EB & _MASK
-    return word ^ word >> 31
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+    return word ^ (word >> 31)
