@@ -35,6 +35,10 @@ class Choice:
     usage: Usage
     logprobs: tuple[TokenLogprob, ...]
     """One for each of `ids`, if asked for."""
+    time_to_first_token: float
+    """Seconds from submission, as the worker measured them."""
+    time: float
+    """Seconds from submission to the last token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +149,8 @@ def _choice(pieces: _Pieces) -> Choice:
         matched=pieces.end.matched,
         usage=pieces.end.usage,
         logprobs=tuple(pieces.logprobs),
+        time_to_first_token=pieces.end.time_to_first_token,
+        time=pieces.end.time,
     )
 
 

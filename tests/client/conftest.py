@@ -1,0 +1,35 @@
+"""A scripted worker behind the real connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from radixrt.client import worker_process
+from radixrt.client.loop import EventLoop, shared_loop
+from radixrt.client.worker_process import WorkerProcess
+from radixrt.config import WorkerConfig
+from tests.support.processes import SCRIPTED_WORKER
+
+StartWorker = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def start_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[StartWorker]:
+    """Starts scripted workers, `start_worker(model)`; those still there at the end are stopped."""
+    monkeypatch.setattr(worker_process, "WORKER_COMMAND", SCRIPTED_WORKER)
+    workers: list[WorkerProcess] = []
+
+    def start(model: str = "scripted") -> WorkerProcess:
+        workers.append(WorkerProcess(WorkerConfig(model=model)))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.stop()
+
+
+@pytest.fixture
+def loop() -> EventLoop:
+    return shared_loop()
