@@ -61,7 +61,7 @@ class Output:
         self._tokens.append(token)
         if token in self._end_ids:
             self._ends.append(start)
-            return self._stops.finish(), End("stop", token, kept=len(self) - 1, tail=b"")
+            return self._conclude(End("stop", token, kept=len(self) - 1, tail=b""))
         data = self._vocabulary.token_bytes(token)
         self._ends.append(start + len(data))
         if len(self) < self._min_tokens:
@@ -71,8 +71,14 @@ class Output:
         if step.match is not None:
             return step.released, self._cut(step.match)
         if len(self) == self._max_tokens:
-            return step.released + self._stops.finish(), End("length", None, kept=len(self), tail=b"")
+            text, end = self._conclude(End("length", None, kept=len(self), tail=b""))
+            return step.released + text, end
         return step.released, None
+
+    def _conclude(self, end: End) -> tuple[bytes, End]:
+        """What was held back, and the end; a stop string that only waited for a longer one to fail comes first."""
+        step = self._stops.finish()
+        return step.released, end if step.match is None else self._cut(step.match)
 
     def _cut(self, match: StopMatch) -> End:
         """The context keeps the whole tokens before the stop string, and a new tokenisation of the one it cuts."""
