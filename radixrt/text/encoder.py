@@ -1,0 +1,64 @@
+"""Segments to token ids, the two ways: continuing a context, or a whole context at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from radixrt.errors import InvalidRequest
+from radixrt.protocol.ids import IdArray, as_ids
+from radixrt.protocol.segments import Segment
+from radixrt.text.conversation import Conversation, Known, render
+from radixrt.text.place import Place, extend
+from radixrt.text.prompt import PromptBuilder, SpecialTokens
+from radixrt.text.tokenizer import Tokenizer
+from radixrt.text.turns import NotPrefixStable, Turns
+
+
+class PromptEncoder:
+    """Tokenises for one model. Stateless: where a context ends is a `Place` that the caller keeps."""
+
+    def __init__(self, tokenizer: Tokenizer, turns: Turns) -> None:
+        self._tokenizer = tokenizer
+        self._turns = turns
+        self._specials = SpecialTokens(tokenizer)
+
+    def prompt(self, segments: Sequence[Segment]) -> IdArray:
+        """A whole prompt, to generate from. Raises `InvalidRequest` for a wrong segment, or if there is none."""
+        try:
+            return self.continuation(Place(), segments, generates=True)[0]
+        except NotPrefixStable:
+            return self.whole(segments)
+
+    def continuation(self, place: Place, segments: Iterable[Segment], *, generates: bool) -> tuple[IdArray, Place]:
+        """The ids of `segments` behind `place`, and where the context then ends. To generate from nothing takes a BOS.
+
+        Raises `InvalidRequest` for a wrong segment, `NotPrefixStable` where only `whole` is right.
+        """
+        builder = self._builder()
+        end = extend(place, segments, self._turns, self._tokenizer.bos_text, builder)
+        if generates and end.empty:
+            return self._lone_bos(), end
+        return builder.ids(starts_context=place.empty), end
+
+    def whole(self, parts: Iterable[Segment | Known]) -> IdArray:
+        """A context from its start, with what was generated in it, its turns rendered whole.
+
+        Raises `InvalidRequest` for a wrong segment, or for text before or between turns.
+        """
+        conversation = Conversation()
+        for part in parts:
+            conversation.add(part, self._tokenizer)
+        builder = self._builder()
+        render(conversation, self._turns, self._specials, builder)
+        return self._lone_bos() if builder.empty else builder.ids(starts_context=True)
+
+    def _builder(self) -> PromptBuilder:
+        return PromptBuilder(self._tokenizer, self._specials)
+
+    def _lone_bos(self) -> IdArray:
+        if self._tokenizer.bos_id is None:
+            raise InvalidRequest(
+                "the prompt is empty, and this model has no token that begins a text: begin with some text",
+                field="prompt",
+            )
+        return as_ids([self._tokenizer.bos_id])

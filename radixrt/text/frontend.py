@@ -1,0 +1,68 @@
+"""Text on one side, token ids on the other: what a client or a server needs of a model without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from radixrt.errors import UnsupportedModel
+from radixrt.protocol.ids import IdArray
+from radixrt.protocol.segments import Segment
+from radixrt.text.chat_template import ChatTemplate
+from radixrt.text.encoder import PromptEncoder
+from radixrt.text.model_files import find_model
+from radixrt.text.program_text import ProgramText, Release
+from radixrt.text.tokenizer import Tokenizer, load_tokenizer
+from radixrt.text.turns import Turns
+
+__all__ = ["Frontend", "ProgramText", "Release", "load_frontend", "turns_of"]
+
+
+class Frontend:
+    """One a process. It has no sockets and keeps nothing of what it is asked."""
+
+    def __init__(self, tokenizer: Tokenizer, turns: Turns) -> None:
+        self.tokenizer = tokenizer
+        self.turns = turns
+        self._encoder = PromptEncoder(tokenizer, turns)
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """All tokens that end a turn: those of the model's files, and the chat template's."""
+        return self.tokenizer.end_ids | self.turns.end_ids
+
+    def open_program(self, program: int = 0) -> ProgramText:
+        """The text side of one program; `program` is the id in the events that are made here."""
+        return ProgramText(self._encoder, program)
+
+    def role_text(self, previous: Sequence[str], role: str, edge: Literal["begin", "end"]) -> str:
+        """What the chat template writes at an edge of a turn of `role` that follows turns of the `previous` roles.
+
+        Raises `InvalidRequest` for a role that the template refuses there, or if the model has no template.
+        """
+        return self.turns.visible(previous, role, edge)
+
+    def encode_prompt(self, segments: Sequence[Segment]) -> IdArray:
+        """A whole prompt as ids; raises `InvalidRequest` for one that is wrong, or empty where the model has no BOS."""
+        return self._encoder.prompt(segments)
+
+
+def load_frontend(model: str) -> Frontend:
+    """The frontend of a model: a folder, a `.gguf` file, a hub name or `smollm2-135m`.
+
+    Raises `ModelNotFound`, `UnsupportedModel` or `DownloadFailed`.
+    """
+    tokenizer = load_tokenizer(find_model(model))
+    return Frontend(tokenizer, turns_of(tokenizer))
+
+
+def turns_of(tokenizer: Tokenizer) -> Turns:
+    """The turns of the model that the tokenizer belongs to. Without a chat template that compiles it has none."""
+    if tokenizer.chat_template is None:
+        return Turns(None, tokenizer.special_ids)
+    try:
+        template = ChatTemplate(tokenizer.chat_template, tokenizer.bos_text, tokenizer.eos_text)
+    except UnsupportedModel as error:
+        # Plain completion needs no template, so the model is still of use.
+        return Turns(None, tokenizer.special_ids, absence=error.message)
+    return Turns(template, tokenizer.special_ids)

@@ -1,0 +1,118 @@
+"""The join rule: how the pieces of a prompt become token ids.
+
+Neighbouring constants are tokenised as one text, up to a special token or given ids. That is how a tokenizer reads a
+rendered conversation, so what is put together from pieces has the ids of the whole; but what looks like a special token
+in plain text stays text.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from radixrt.errors import InvalidRequest
+from radixrt.protocol.ids import IdArray, as_ids, unpack_ids
+from radixrt.text.tokenizer import Tokenizer
+from radixrt.text.utf8 import encode_utf8
+
+_FIELD = "prompt"
+
+
+class SpecialTokens:
+    """Finds the spellings of special tokens in text: the leftmost, of those that start together the longest."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._ids = {text: id for text, id in tokenizer.special_ids.items() if text}
+        spellings = sorted(self._ids, key=len, reverse=True)
+        self.pattern = re.compile("|".join(map(re.escape, spellings)) or "(?!)")
+
+    def split(self, text: str) -> list[str | int]:
+        """`text` as stretches of plain text and ids of special tokens; empty stretches are left out."""
+        parts: list[str | int] = []
+        start = 0
+        for match in self.pattern.finditer(text):
+            parts += [text[start : match.start()], self._ids[match.group()]]
+            start = match.end()
+        parts.append(text[start:])
+        return [part for part in parts if part != ""]
+
+
+class PromptBuilder:
+    """Puts a stretch of context together; `ids` tokenises it. All text methods raise `InvalidRequest` for text that
+    is not Unicode."""
+
+    def __init__(self, tokenizer: Tokenizer, specials: SpecialTokens) -> None:
+        self._tokenizer = tokenizer
+        self._specials = specials
+        self._plain: list[str] = []
+        """Text that is not tokenised yet, since more may follow."""
+        self._parts: list[IdArray] = []
+        self._starts_as_text: bool | None = None
+        """Whether the first thing added was text, not ids or a template's markup. None: nothing was."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was added."""
+        return self._starts_as_text is None
+
+    def add_plain(self, text: str) -> None:
+        """Text as it stands."""
+        encode_utf8(text, _FIELD)
+        if text:
+            self._begin(as_text=True)
+            self._plain.append(text)
+
+    def add_rendered(self, text: str) -> None:
+        """Text whose special tokens are recognised: a prompt that somebody rendered."""
+        if text:
+            self._begin(as_text=True)
+            self.add_markup(text)
+
+    def add_markup(self, text: str) -> None:
+        """The same, written by a chat template, which writes the BOS where it wants one."""
+        encode_utf8(text, _FIELD)
+        for part in self._specials.split(text):
+            self._begin(as_text=False)
+            if isinstance(part, str):
+                self._plain.append(part)
+            else:
+                self._join()
+                self._parts.append(as_ids([part]))
+
+    def add_ids(self, ids: IdArray) -> None:
+        """Token ids as they are; raises `InvalidRequest` for one that the vocabulary lacks."""
+        size = self._tokenizer.vocabulary_size
+        wrong = ids[(ids < 0) | (ids >= size)]
+        if wrong.size:
+            raise InvalidRequest(f"the prompt has token {wrong[0]}; ids run from 0 to {size - 1}", field=_FIELD)
+        if ids.size:
+            self._begin(as_text=False)
+            self._join()
+            self._parts.append(ids)
+
+    def add_packed(self, ids: bytes) -> None:
+        """Token ids as they travel; raises `InvalidRequest` like `add_ids`."""
+        if len(ids) % 4:
+            raise InvalidRequest(f"token ids are int32, but {len(ids)} bytes were given", field=_FIELD)
+        self.add_ids(unpack_ids(ids))
+
+    def ids(self, *, starts_context: bool) -> IdArray:
+        """What was added, as ids. Text that starts a context gets the BOS that the tokenizer adds, once."""
+        self._join()
+        parts = self._parts
+        bos = self._tokenizer.bos_id
+        if starts_context and self._starts_as_text and self._tokenizer.adds_bos and bos is not None:
+            already = parts and parts[0][0] == bos
+            parts = parts if already else [as_ids([bos]), *parts]
+        return np.concatenate(parts) if parts else as_ids([])
+
+    def _begin(self, *, as_text: bool) -> None:
+        if self._starts_as_text is None:
+            self._starts_as_text = as_text
+
+    def _join(self) -> None:
+        text = "".join(self._plain)
+        self._plain.clear()
+        if text:
+            self._parts.append(self._tokenizer.encode(text))
