@@ -1,0 +1,121 @@
+"""The shell: `radixrt run`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from radixrt import __version__
+from radixrt.client.runtime import Runtime
+from radixrt.config import DEFAULT_MODEL
+from radixrt.errors import InvalidRequest, RadixError
+from radixrt.lang import ProgramState, render_rich
+from radixrt.lang.function import Program
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"radixrt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def radixrt(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+) -> None:
+    """A structured-generation runtime: programs become request trees over a radix prefix cache."""
+
+
+@app.command(no_args_is_help=True)
+def run(
+    program: Annotated[str, typer.Argument(metavar="FILE.py:PROGRAM", help="a function decorated with @function")],
+    arg: Annotated[
+        list[str], typer.Option(metavar="NAME=VALUE", help="an argument of the program; JSON where it parses as such")
+    ] = [],  # noqa: B006
+    model: Annotated[str, typer.Option(help="a folder, a .gguf file, a hub name or smollm2-135m")] = DEFAULT_MODEL,
+    kernels: Annotated[str, typer.Option(help="kernel backend")] = "auto",
+    dtype: Annotated[str, typer.Option(help="of activations and KV: auto, float32 or bfloat16")] = "auto",
+    page_size: Annotated[int, typer.Option(help="tokens a page; a power of two")] = 16,
+    context_length: Annotated[int | None, typer.Option(help="longest sequence in tokens")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="for generations that name no limit of their own")] = None,
+    temperature: Annotated[float | None, typer.Option(help="for generations that name none of their own")] = None,
+) -> None:
+    """Run a program and print its finished tree: each node's text, the tokens computed for it and those reused.
+
+    Example: radixrt run examples/postcards.py:postcards --arg town=Oslo
+    """
+    from rich.console import Console  # slow to import; help and errors do without
+
+    options = {"max_tokens": max_tokens, "temperature": temperature}
+    function = load_program(program)
+    arguments = parse_arguments(arg)
+    runtime = Runtime(
+        model,
+        kernels=kernels,
+        dtype=dtype,  # type: ignore[arg-type]  # checked by the configuration
+        page_size=page_size,
+        context_length=context_length,
+    )
+    with runtime:
+        state = function.run(
+            **arguments, backend=runtime, **{name: value for name, value in options.items() if value is not None}
+        )
+        state.sync()
+        Console().print(render_rich(function.name, state.tree()))
+        _raise_error(state)
+
+
+def load_program(reference: str) -> Program:
+    """The program that `FILE.py:PROGRAM` names; raises `InvalidRequest` if there is none."""
+    file, colon, name = reference.rpartition(":")
+    path = Path(file)
+    if not colon or not path.is_file():
+        raise InvalidRequest(f"{reference!r} names no program; write FILE.py:PROGRAM with a file that exists")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InvalidRequest(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # As for a script: the file may import its neighbours, and dataclasses in it find their module.
+    sys.path.insert(0, str(path.parent.resolve()))
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    program = getattr(module, name, None)
+    if not isinstance(program, Program):
+        known = ", ".join(sorted(key for key, value in vars(module).items() if isinstance(value, Program)))
+        raise InvalidRequest(f"{file} has no program {name!r}; it has: {known or 'none'}")
+    return program
+
+
+def parse_arguments(pairs: list[str]) -> dict[str, Any]:
+    """`NAME=VALUE` pairs as keyword arguments; a value that is JSON is read as such, any other is a string."""
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise InvalidRequest(f"--arg {pair!r} is not NAME=VALUE", field="arg")
+        try:
+            arguments[name] = json.loads(value)
+        except json.JSONDecodeError:
+            arguments[name] = value
+    return arguments
+
+
+def _raise_error(state: ProgramState) -> None:
+    error = state.error()
+    if error is not None:
+        raise error
+
+
+def main() -> None:
+    """Entry point of the `radixrt` command: a mistake of the user's is told in one line, with exit status 1."""
+    try:
+        app()
+    except RadixError as error:
+        sys.exit(f"radixrt: {error}")
