@@ -15,6 +15,7 @@ import msgspec
 from radixrt.client.connection import WorkerConnection
 from radixrt.client.generation import Gathering, Generation, Prompt, Sampling, checked_params, invalid, plain_node
 from radixrt.client.loop import EventLoop, shared_loop
+from radixrt.client.progress import ProgressLine
 from radixrt.client.session import TextSession
 from radixrt.client.worker_process import WorkerProcess
 from radixrt.config import DEFAULT_MODEL, WorkerConfig, check
@@ -23,6 +24,7 @@ from radixrt.protocol.events import Piece, TextEvent
 from radixrt.protocol.messages import Stats, TreeNode, Welcome
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.text.frontend import load_frontend
+from radixrt.text.model_files import find_model
 
 Batch: TypeAlias = list[str] | list[list[int]]
 
@@ -77,12 +79,14 @@ class Runtime:
             threads=threads,
             log_level=log_level,
         )
+        # Before the worker looks for the files too, or both would download them.
+        with ProgressLine() as progress:
+            find_model(config.model, progress)
         self._loop = shared_loop()
-        worker = WorkerProcess(config)
-        connection = self._loop.call(lambda: WorkerConnection(worker.address))
+        worker = self._worker = WorkerProcess(config)
+        connection = self._connection = self._loop.call(lambda: WorkerConnection(worker.address))
         # Runs at the interpreter's exit too, so that a runtime that was forgotten leaves nothing behind.
         self._end = weakref.finalize(self, _end, self._loop, worker, connection)
-        self._connection = connection
         worker.watch(_on_exit(self._loop, connection))
         try:
             # The worker loads its part meanwhile.
@@ -114,7 +118,7 @@ class Runtime:
 
     def open_program(self, on_event: Callable[[TextEvent], None]) -> TextSession:
         """Open a program; see `client.backend.Backend`. Called on the event loop's thread."""
-        return TextSession(self._connection, self._frontend.open_program(), on_event)
+        return TextSession(self._connection, self._frontend, on_event)
 
     def role_text(self, previous: Sequence[str], role: str, edge: Literal["begin", "end"]) -> str:
         """What the chat template writes at an edge of a turn; see `client.backend.Backend`."""

@@ -8,30 +8,28 @@ from collections.abc import Callable, Sequence
 from radixrt.client.connection import WorkerConnection
 from radixrt.protocol.events import Event, TextEvent
 from radixrt.protocol.messages import TreeNode
-from radixrt.text.frontend import ProgramText
+from radixrt.text.frontend import Frontend, Release
 
 
 class TextSession:
-    """The `client.backend.Session` of a `Runtime`: `text` makes ids of segments and text of events."""
+    """The `client.backend.Session` of a `Runtime`: the frontend makes ids of segments and text of events."""
 
-    def __init__(self, connection: WorkerConnection, text: ProgramText, on_event: Callable[[TextEvent], None]) -> None:
+    def __init__(self, connection: WorkerConnection, frontend: Frontend, on_event: Callable[[TextEvent], None]) -> None:
         self._line = connection.open(self._receive)
-        self._text = text
+        self._text = frontend.open_program(self._line.program)
         self._on_event = on_event
         self._closed = False
 
     def submit(self, nodes: Sequence[TreeNode]) -> None:
         """Send nodes, parents first; see `Session`."""
-        release = self._text.submit(nodes)
-        if release.nodes:
-            self._line.submit(release.nodes)
-        # By the loop, so that a receiver is never called from inside its own `submit`.
-        for event in release.events:
-            asyncio.get_running_loop().call_soon(self._deliver, event)
+        self._deliver_soon(self._forward(self._text.submit(nodes)))
 
     def abort(self, node: int | None = None) -> None:
         """Abort a node and all below it, or every live node; see `Session`."""
-        self._line.abort(node)
+        release = self._text.abort(node)
+        for target in [None] if node is None else release.aborts:
+            self._line.abort(target)
+        self._deliver_soon(release)
 
     def close(self) -> None:
         """End the program; see `Session`."""
@@ -39,11 +37,18 @@ class TextSession:
         self._line.close()
 
     def _receive(self, event: Event) -> None:
-        release = self._text.receive(event)
+        for text_event in self._forward(self._text.receive(event)).events:
+            self._deliver(text_event)
+
+    def _forward(self, release: Release) -> Release:
         if release.nodes:
             self._line.submit(release.nodes)
-        for text_event in release.events:
-            self._deliver(text_event)
+        return release
+
+    def _deliver_soon(self, release: Release) -> None:
+        """Let the loop deliver what the frontend says: a receiver is never called from inside its own call."""
+        for event in release.events:
+            asyncio.get_running_loop().call_soon(self._deliver, event)
 
     def _deliver(self, event: TextEvent) -> None:
         if not self._closed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,15 @@ StartWorker = Callable[..., WorkerProcess]
 
 
 @pytest.fixture
-def start_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[StartWorker]:
+def socket_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The temporary folder of this test: what lies in it, the test's workers left. (`tmp_path` is too long a path.)"""
+    with tempfile.TemporaryDirectory(prefix="wire-") as home:
+        monkeypatch.setattr(tempfile, "tempdir", home)
+        yield Path(home)
+
+
+@pytest.fixture
+def start_worker(monkeypatch: pytest.MonkeyPatch, socket_home: Path) -> Iterator[StartWorker]:
     """Starts scripted workers, `start_worker(model)`; those still there at the end are stopped."""
     monkeypatch.setattr(worker_process, "WORKER_COMMAND", SCRIPTED_WORKER)
     workers: list[WorkerProcess] = []

@@ -15,7 +15,7 @@ from radixrt.client.worker_process import WorkerProcess
 from radixrt.config import WorkerConfig
 from radixrt.errors import WorkerUnavailable
 from tests.client.conftest import StartWorker
-from tests.support.processes import children_of, is_running, socket_directories, wait_until
+from tests.support.processes import children_of, is_running, wait_until
 
 
 def reason_of(worker: WorkerProcess) -> str:
@@ -25,8 +25,7 @@ def reason_of(worker: WorkerProcess) -> str:
     return reasons.get(timeout=15)
 
 
-def test_three_starts_and_stops_leave_nothing_behind(start_worker: StartWorker) -> None:
-    directories = socket_directories()
+def test_three_starts_and_stops_leave_nothing_behind(start_worker: StartWorker, socket_home: Path) -> None:
     for _ in range(3):
         worker = start_worker()
         wait_until(Path(worker.address.removeprefix("ipc://")).exists, 10)
@@ -34,7 +33,7 @@ def test_three_starts_and_stops_leave_nothing_behind(start_worker: StartWorker) 
         worker.stop()
         worker.stop()
         assert not is_running(worker.pid)
-    assert socket_directories() <= directories
+        assert list(socket_home.iterdir()) == []
 
 
 def test_a_worker_that_ignores_its_life_line_is_terminated(
@@ -67,12 +66,11 @@ def test_the_reason_of_an_end_has_signal_and_last_lines(
     assert "scripted model scripted\n" in capsys.readouterr().err
 
 
-def test_a_command_that_cannot_start_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    directories = socket_directories()
+def test_a_command_that_cannot_start_is_a_typed_error(monkeypatch: pytest.MonkeyPatch, socket_home: Path) -> None:
     monkeypatch.setattr(worker_process, "WORKER_COMMAND", ("/nowhere/python",))
     with pytest.raises(WorkerUnavailable, match="could not be started"):
         WorkerProcess(WorkerConfig())
-    assert socket_directories() <= directories
+    assert list(socket_home.iterdir()) == []
 
 
 def test_a_temporary_folder_too_deep_for_a_socket_is_a_typed_error(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -31,10 +30,3 @@ def children_of(pid: int) -> list[int]:
     listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
     pairs = [map(int, line.split()) for line in listing.stdout.splitlines()]
     return [child for child, parent in pairs if parent == pid and is_running(child)]
-
-
-def socket_directories() -> set[str]:
-    """Directories of worker sockets that lie about."""
-    import tempfile
-
-    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("radixrt-")}

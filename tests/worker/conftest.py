@@ -1,5 +1,5 @@
 """The fixtures of `tests/client`: a worker process is tested through a real one."""
 
-from tests.client.conftest import start_worker
+from tests.client.conftest import socket_home, start_worker
 
-__all__ = ["start_worker"]
+__all__ = ["socket_home", "start_worker"]
