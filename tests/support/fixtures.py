@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,13 +61,20 @@ def smollm2_oracle(smollm2_files: ModelFiles) -> PreTrainedModel:
 
 
 @pytest.fixture(scope="session")
-def smollm2_folder(smollm2_oracle: PreTrainedModel, smollm2_files: ModelFiles, tmp_path_factory) -> Path:
+def smollm2_folder(
+    smollm2_oracle: PreTrainedModel, smollm2_files: ModelFiles, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The same weights, and the same tokenizer, as a Hugging Face folder with safetensors."""
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, LlamaForCausalLM
 
     assert smollm2_files.gguf is not None
-    folder: Path = tmp_path_factory.mktemp("smollm2-135m")
-    smollm2_oracle.save_pretrained(folder)
+    # transformers does not save a model that came from a GGUF file, expanded as it is: a plain one takes its weights.
+    config = copy.deepcopy(smollm2_oracle.config)
+    del config.quantization_config
+    plain = LlamaForCausalLM(config)
+    plain.load_state_dict(smollm2_oracle.state_dict(), assign=True)
+    folder = tmp_path_factory.mktemp("smollm2-135m")
+    plain.save_pretrained(folder)
     path = smollm2_files.gguf
     AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(folder)
     return folder
