@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from radixrt.errors import InvalidRequest
-from radixrt.protocol.ids import IdArray, unpack_ids
+from radixrt.protocol.ids import IdArray
 from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
 from radixrt.text.place import check_begins, check_ends
-from radixrt.text.prompt import PromptBuilder, SpecialTokens
+from radixrt.text.prompt import PromptBuilder, SpecialTokens, checked_ids
 from radixrt.text.tokenizer import Tokenizer
 from radixrt.text.turns import Turns, check_roles
 from radixrt.text.utf8 import encode_utf8
@@ -64,7 +64,7 @@ class Conversation:
                 self.turns.append((role, self.tail))
                 self.open_role, self.tail = None, []
             case Ids(ids=packed):
-                ids = unpack_ids(packed)
+                ids = checked_ids(packed, tokenizer)
                 self.tail.append(Known(ids, tokenizer.decode(ids)))
             case Text(text="") | Raw(text=""):
                 pass

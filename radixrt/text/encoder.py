@@ -35,7 +35,7 @@ class PromptEncoder:
         Raises `InvalidRequest` for a wrong segment, `NotPrefixStable` where only `whole` is right.
         """
         builder = self._builder()
-        end = extend(place, segments, self._turns, self._tokenizer.bos_text, builder)
+        end = extend(place, segments, self._turns, self._tokenizer, builder)
         if generates and end.empty:
             return self._lone_bos(), end
         return builder.ids(starts_context=place.empty), end

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
-from radixrt.text.prompt import PromptBuilder
+from radixrt.text.prompt import PromptBuilder, checked_ids
+from radixrt.text.tokenizer import Tokenizer
 from radixrt.text.turns import TurnMarkup, Turns
 
 
@@ -29,8 +30,12 @@ class Place:
         return replace(self, empty=False, content_empty=False)
 
 
-def extend(place: Place, segments: Iterable[Segment], turns: Turns, bos: str, builder: PromptBuilder) -> Place:
-    """Add `segments` to `builder`, and say where the context then ends. The template may write `bos` at its start only.
+def extend(
+    place: Place, segments: Iterable[Segment], turns: Turns, tokenizer: Tokenizer, builder: PromptBuilder
+) -> Place:
+    """Add `segments` to `builder`, and say where the context then ends.
+
+    The BOS that a template writes first is left out behind other text.
 
     A template that trims contents trims the constants at both edges of a turn: those of one node at the end, since a
     node is sent before it is known what follows. Generated tokens are never trimmed.
@@ -50,14 +55,14 @@ def extend(place: Place, segments: Iterable[Segment], turns: Turns, bos: str, bu
                 builder.add_rendered(rendered)
                 place = replace(place, content_empty=place.content_empty and not rendered)
             case Ids(ids=ids):
-                builder.add_packed(ids)
+                builder.add_ids(checked_ids(ids, tokenizer))
                 place = replace(place, content_empty=place.content_empty and not ids)
             case Role(role=role, edge="begin"):
                 check_begins(role, place.roles[-1] if place.markup else None)
                 markup = turns.markup(place.roles, role)
                 begin = markup.begin
                 if not place.roles and not (place.empty and builder.empty):
-                    begin = begin.removeprefix(bos)
+                    begin = begin.removeprefix(tokenizer.bos_text)
                 builder.add_markup(begin)
                 place = Place(place.empty, (*place.roles, role), markup)
             case Role(role=role):

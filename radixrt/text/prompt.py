@@ -19,6 +19,18 @@ from radixrt.text.utf8 import encode_utf8
 _FIELD = "prompt"
 
 
+def checked_ids(packed: bytes, tokenizer: Tokenizer) -> IdArray:
+    """Ids that somebody gave; raises `InvalidRequest` unless the vocabulary has them all."""
+    if len(packed) % 4:
+        raise InvalidRequest(f"token ids are int32, but {len(packed)} bytes were given", field=_FIELD)
+    ids = unpack_ids(packed)
+    size = tokenizer.vocabulary_size
+    wrong = ids[(ids < 0) | (ids >= size)]
+    if wrong.size:
+        raise InvalidRequest(f"the prompt has token {wrong[0]}; ids run from 0 to {size - 1}", field=_FIELD)
+    return ids
+
+
 class SpecialTokens:
     """Finds the spellings of special tokens in text: the leftmost, of those that start together the longest."""
 
@@ -81,21 +93,11 @@ class PromptBuilder:
                 self._parts.append(as_ids([part]))
 
     def add_ids(self, ids: IdArray) -> None:
-        """Token ids as they are; raises `InvalidRequest` for one that the vocabulary lacks."""
-        size = self._tokenizer.vocabulary_size
-        wrong = ids[(ids < 0) | (ids >= size)]
-        if wrong.size:
-            raise InvalidRequest(f"the prompt has token {wrong[0]}; ids run from 0 to {size - 1}", field=_FIELD)
+        """Token ids as they are."""
         if ids.size:
             self._begin(as_text=False)
             self._join()
             self._parts.append(ids)
-
-    def add_packed(self, ids: bytes) -> None:
-        """Token ids as they travel; raises `InvalidRequest` like `add_ids`."""
-        if len(ids) % 4:
-            raise InvalidRequest(f"token ids are int32, but {len(ids)} bytes were given", field=_FIELD)
-        self.add_ids(unpack_ids(ids))
 
     def ids(self, *, starts_context: bool) -> IdArray:
         """What was added, as ids. Text that starts a context gets the BOS that the tokenizer adds, once."""

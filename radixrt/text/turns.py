@@ -123,7 +123,8 @@ class Turns:
 
     def _check(self, template: ChatTemplate, roles: tuple[str, ...]) -> None:
         """Compare whole renders with the turns put together; raises `NotPrefixStable`."""
-        turns = [self._derive(template, roles[: i + 1]) for i in range(len(roles))]
+        # From the last to the first: that the turns are refused without the last is then told as what it is.
+        turns = [self._derive(template, roles[:count]) for count in range(len(roles), 0, -1)][::-1]
         for content in _CONTENTS:
             try:
                 whole = _render(template, roles, [content] * len(roles))
