@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from radixrt.errors import UnsupportedModel
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.segments import Segment
-from radixrt.text.chat_template import ChatTemplate
 from radixrt.text.encoder import PromptEncoder
 from radixrt.text.model_files import find_model
 from radixrt.text.program_text import ProgramText, Release
 from radixrt.text.tokenizer import Tokenizer, load_tokenizer
-from radixrt.text.turns import Turns
+from radixrt.text.turns import Turns, derive_turns
 
-__all__ = ["Frontend", "ProgramText", "Release", "load_frontend", "turns_of"]
+__all__ = ["Frontend", "ProgramText", "Release", "load_frontend"]
 
 
 class Frontend:
@@ -53,16 +51,4 @@ def load_frontend(model: str) -> Frontend:
     Raises `ModelNotFound`, `UnsupportedModel` or `DownloadFailed`.
     """
     tokenizer = load_tokenizer(find_model(model))
-    return Frontend(tokenizer, turns_of(tokenizer))
-
-
-def turns_of(tokenizer: Tokenizer) -> Turns:
-    """The turns of the model that the tokenizer belongs to. Without a chat template that compiles it has none."""
-    if tokenizer.chat_template is None:
-        return Turns(None, tokenizer.special_ids)
-    try:
-        template = ChatTemplate(tokenizer.chat_template, tokenizer.bos_text, tokenizer.eos_text)
-    except UnsupportedModel as error:
-        # Plain completion needs no template, so the model is still of use.
-        return Turns(None, tokenizer.special_ids, absence=error.message)
-    return Turns(template, tokenizer.special_ids)
+    return Frontend(tokenizer, derive_turns(tokenizer))

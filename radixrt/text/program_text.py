@@ -83,8 +83,8 @@ class ProgramText:
             if spec.parent is not None and parent is None:
                 message = f"node {spec.id} continues node {spec.parent}, which was not submitted before it"
                 self._fail(node, InvalidRequest(message, field="parent"))
-            elif parent is not None and parent.error is not None:
-                self._fail(node, parent.error)
+            elif (error := _error_above(node)) is not None:
+                self._fail(node, error)
             else:
                 self._add(node)
         return self._release()
@@ -211,22 +211,30 @@ class ProgramText:
         return release
 
 
-def _path(node: _Node) -> list[_Node]:
-    """The nodes from the root down to `node`."""
-    path = [node]
-    while (parent := path[-1].parent) is not None:
-        path.append(parent)
-    return path[::-1]
+def _above(node: _Node) -> Iterator[_Node]:
+    """The ancestors, from the parent up."""
+    while (parent := node.parent) is not None:
+        yield parent
+        node = parent
 
 
 def _generating_above(node: _Node) -> _Node | None:
     """The nearest ancestor that generates. When it is complete, so are those above it."""
-    return next((above for above in reversed(_path(node)[:-1]) if above.spec.sampling is not None), None)
+    return next((above for above in _above(node) if above.spec.sampling is not None), None)
+
+
+def _error_above(node: _Node) -> RadixError | None:
+    """Why what the node continues has failed, if it has. A generation above is told of what is above itself."""
+    for above in _above(node):
+        if above.error is not None or above.spec.sampling is not None:
+            return above.error
+    return None
 
 
 def _context(node: _Node) -> Iterator[Segment | Known]:
     """All that stands before what `node` generates."""
-    for above in _path(node):
+    for above in [*_above(node)][::-1]:
         yield from above.spec.segments
         if above.generated is not None:
             yield above.generated
+    yield from node.spec.segments

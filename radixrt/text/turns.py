@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from radixrt.errors import InvalidRequest
+from radixrt.errors import InvalidRequest, UnsupportedModel
 from radixrt.text.chat_template import ChatTemplate
+from radixrt.text.tokenizer import Tokenizer
 
 Edge = Literal["begin", "end"]
 
@@ -143,6 +144,18 @@ class Turns:
             raise NotPrefixStable(
                 f"after the turns {_names(roles)} its generation prompt is not what it writes before an assistant turn"
             )
+
+
+def derive_turns(tokenizer: Tokenizer) -> Turns:
+    """The turns of the model that the tokenizer belongs to. Without a chat template that compiles it has none."""
+    if tokenizer.chat_template is None:
+        return Turns(None, tokenizer.special_ids)
+    try:
+        template = ChatTemplate(tokenizer.chat_template, tokenizer.bos_text, tokenizer.eos_text)
+    except UnsupportedModel as error:
+        # Plain completion needs no template, so the model is still of use.
+        return Turns(None, tokenizer.special_ids, absence=error.message)
+    return Turns(template, tokenizer.special_ids)
 
 
 def check_roles(roles: Sequence[str]) -> None:

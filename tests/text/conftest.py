@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from radixrt.text.frontend import Frontend, turns_of
+from radixrt.text.frontend import Frontend
 from radixrt.text.model_files import ModelFiles
 from radixrt.text.tokenizer import load_tokenizer
+from radixrt.text.turns import derive_turns
 from tests.text.chat_families import FAMILIES, write_tokenizer
 
 MakeFrontend = Callable[..., tuple[Frontend, Any]]
@@ -27,6 +28,6 @@ def make_frontend(tmp_path_factory: pytest.TempPathFactory) -> MakeFrontend:
         template = None if family is None else FAMILIES[family]
         folder = write_tokenizer(tmp_path_factory.mktemp("tokenizer"), template, adds_bos=adds_bos, has_bos=has_bos)
         tokenizer = load_tokenizer(ModelFiles(folder.name, folder=folder))
-        return Frontend(tokenizer, turns_of(tokenizer)), AutoTokenizer.from_pretrained(folder)
+        return Frontend(tokenizer, derive_turns(tokenizer)), AutoTokenizer.from_pretrained(folder)
 
     return make

@@ -316,6 +316,12 @@ class TestRenderedWhole:
         ]
         assert not release.nodes
 
+    def test_a_failure_reaches_through_fork_points(self, worker: Worker) -> None:
+        worker.submit(self.ask(0, None, "a"), node(1, 0, [Role("assistant", "end")], None))
+        worker.program.receive(Failed(0, 0, 0, "Aborted", "gone"))
+        release = worker.submit(node(2, 1, [*turn("user", Text("b")), Role("assistant", "begin")]))
+        assert [(e.node, e.kind) for e in release.events if isinstance(e, Failed)] == [(2, "Aborted")]
+
     def test_an_abort_fails_what_is_held_and_names_what_the_worker_runs(self, worker: Worker) -> None:
         worker.submit(self.ask(0, None, "a"), self.ask(1, 0, "b"), self.ask(2, 1, "c"), self.ask(3, None, "d"))
         worker.answer(0, "x")

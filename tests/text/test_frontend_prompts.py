@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.ids import pack_ids
 from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
-from radixrt.text.frontend import Frontend, turns_of
+from radixrt.text.frontend import Frontend
 from radixrt.text.model_files import ModelFiles
 from radixrt.text.tokenizer import load_tokenizer
+from radixrt.text.turns import derive_turns
 from tests.text.chat_families import BOS, FAMILIES, SPECIAL_TOKENS, STABLE, WITH_SYSTEM, WRITES_BOS
 from tests.text.conftest import MakeFrontend
 
@@ -72,7 +73,7 @@ def test_the_default_model_has_the_ids_of_transformers(smollm2_files: ModelFiles
     assert smollm2_files.gguf is not None
     oracle = AutoTokenizer.from_pretrained(smollm2_files.gguf.parent, gguf_file=smollm2_files.gguf.name)
     tokenizer = load_tokenizer(smollm2_files)
-    frontend = Frontend(tokenizer, turns_of(tokenizer))
+    frontend = Frontend(tokenizer, derive_turns(tokenizer))
     assert frontend.turns.prefix_stable
     assert oracle.convert_tokens_to_ids("<|im_end|>") in frontend.turns.end_ids
     assert frontend.turns.end_ids <= frontend.end_ids
