@@ -114,7 +114,9 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     evictions: int
     preemptions: int
     page_copies: int
-    aborts: int
+    aborts: dict[str, int]
+    """Aborted requests by the state they were in: `blocked` (by an unfinished parent), `waiting`, `preempted`,
+    `prefilling`, `decoding` or `holding back` (text that may become a stop string)."""
     dropped_frames: int
 
 

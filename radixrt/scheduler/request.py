@@ -103,6 +103,17 @@ class Request:
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
 
+    @property
+    def state_name(self) -> str:
+        """`waiting`, `preempted`, `prefilling`, `decoding` or `ended`."""
+        match self.state:
+            case Waiting(preempted=preempted):
+                return "preempted" if preempted else "waiting"
+            case Running(computed=computed):
+                return "prefilling" if computed < self.prompt_length else "decoding"
+            case Ended():
+                return "ended"
+
     def running(self) -> Running:
         """The running state; a request in any other state is a fault of the caller."""
         if not isinstance(self.state, Running):

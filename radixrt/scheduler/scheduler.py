@@ -122,25 +122,28 @@ class Scheduler:
     def apply(self, plan: StepPlan, outcomes: Sequence[Outcome]) -> None:
         """Take in what the step brought: one outcome for each of the plan's samples, in their order."""
         rows, self._planned = self._planned, []
-        remaining = iter(outcomes)
-        for row in rows:
-            samples = row.samples
+        of_row = {spec.row: outcome for spec, outcome in zip(plan.samples, outcomes, strict=True)}
+        for index, row in enumerate(rows):
+            if not isinstance(row.request.state, Running):
+                continue  # Aborted while the step ran.
             self._transitions.advance(row.request, row.count)
-            if samples:
-                outcome = next(remaining)
-                for token in outcome.tokens:
-                    row.request.tokens.append(token)
-                if outcome.ended:
-                    self._end(row.request)
+            outcome = of_row.get(index)
+            if outcome is None:
+                continue
+            for token in outcome.tokens:
+                row.request.tokens.append(token)
+            if outcome.ended:
+                self._end(row.request)
         self.counters.tokens_computed += len(plan.token_ids)
         self.counters.page_copies += len(plan.copies)
 
     def fail(self) -> list[int]:
         """The planned step was not computed: end its requests, keeping only what earlier steps wrote."""
         rows, self._planned = self._planned, []
-        for row in rows:
-            self._end(row.request)
-        return [row.request.id for row in rows]
+        failed = [row.request for row in rows if isinstance(row.request.state, Running)]
+        for request in failed:
+            self._end(request)
+        return [request.id for request in failed]
 
     def check_invariants(self) -> None:
         """Every page in one state, every lease held by a running request; raises `BrokenInvariant`."""

@@ -66,6 +66,11 @@ class StopMatcher:
         self._best: StopMatch | None = None
         """A match that a byte to come may still better."""
 
+    @property
+    def held(self) -> int:
+        """Bytes held back for now, because they may be part of a stop string."""
+        return len(self._held)
+
     def feed(self, data: bytes) -> StopStep:
         """Take the next bytes of the stream; not to be called again after a match."""
         if self._root is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -90,7 +91,8 @@ class Engine:
         self._end_ids = end_ids
         self._live: dict[int, _Live] = {}
         self._next_id = 0
-        self.aborts = 0
+        self.aborts: Counter[str] = Counter()
+        """Aborts by the state that the request was in."""
 
     @property
     def busy(self) -> bool:
@@ -131,9 +133,10 @@ class Engine:
 
     def abort(self, request: int) -> bool:
         """Drop a request in whatever state it is, with all it holds; False if it is not live. No event follows."""
-        if self._live.pop(request, None) is None:
+        live = self._live.pop(request, None)
+        if live is None:
             return False
-        self.aborts += 1
+        self.aborts["holding back" if live.output.holds_back else live.request.state_name] += 1
         return self.scheduler.abort(request)
 
     def step(self) -> list[EngineEvent]:
@@ -156,10 +159,12 @@ class Engine:
         return events
 
     def _take(self, request_id: int, sampled: SampledToken | SampleFailure, events: list[EngineEvent]) -> Outcome:
+        live = self._live.get(request_id)
+        if live is None:  # Aborted while the step ran.
+            return Outcome((), ended=True)
         if isinstance(sampled, SampleFailure):
             events.append(self._failure(request_id, sampled.error))
             return Outcome((), ended=True)
-        live = self._live[request_id]
         text, end = live.output.accept(sampled.token)
         live.first_token = live.first_token or time.monotonic()
         logprobs = () if sampled.logprob is None else (sampled.logprob,)

@@ -55,6 +55,11 @@ class Output:
         """Tokens generated, an end of turn included."""
         return len(self._tokens)
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether text is held back because it may become a stop string."""
+        return self._stops.held > 0
+
     def accept(self, token: int) -> tuple[bytes, End | None]:
         """Text that may be shown now, and the end if this token brought it."""
         start = self._ends[-1] if self._ends else 0

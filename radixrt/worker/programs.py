@@ -5,6 +5,7 @@ A node waits for its parent, then becomes a request for each of its choices; cho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -33,7 +34,7 @@ class _Node:
     """Choices whose end has not been told."""
     requests: dict[int, int] = field(default_factory=dict)
     """Live requests: id -> choice."""
-    context: IdArray = _NO_IDS
+    context: IdArray = field(default_factory=lambda: _NO_IDS)
     """What children continue, once the node is complete. Before that, while it generates: its prompt."""
     complete: bool = False
     error: RadixError | None = None
@@ -57,6 +58,7 @@ class Programs:
         """The node of each live request."""
         self._events: dict[bytes, list[Event]] = {}
         """What is to be told with the next step."""
+        self._blocked_aborts: Counter[str] = Counter()
 
     @property
     def busy(self) -> bool:
@@ -127,7 +129,7 @@ class Programs:
             evictions=cache.counters.evictions,
             preemptions=counters.preemptions,
             page_copies=counters.page_copies,
-            aborts=self._engine.aborts,
+            aborts=dict(self._engine.aborts + self._blocked_aborts),
             dropped_frames=0,
         )
 
@@ -226,6 +228,8 @@ class Programs:
                     self._end_choices(below, error)
 
     def _end_choices(self, node: _Node, error: RadixError) -> None:
+        if isinstance(error, Aborted) and node.parent is not None and not node.parent.complete:
+            self._blocked_aborts["blocked"] += len(node.open_choices)
         self._drop_requests(node)
         for choice in sorted(node.open_choices):
             self._tell_failed(node, choice, error)
