@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -128,16 +128,22 @@ def checked_params(given: Sampling) -> SamplingParams:
     try:
         params = msgspec.convert(values, SamplingParams)
     except msgspec.ValidationError as error:
-        raise invalid("sampling parameters", error) from error
+        raise invalid(SamplingParams, error) from error
     check(params)
     return params
 
 
-def invalid(what: str, error: msgspec.ValidationError) -> InvalidRequest:
-    """The `InvalidRequest` for a value of the wrong type, naming the field where msgspec's message does."""
+def invalid(struct: type[msgspec.Struct], error: msgspec.ValidationError) -> InvalidRequest:
+    """The `InvalidRequest` for values that are no `struct`: it names the field and says what is allowed."""
     problem, _, place = str(error).partition(" - at `$")
-    field = place.strip("`.") or None
-    return InvalidRequest(f"{what}: {problem}" + (f", in {field}" if field else ""), field=field)
+    name = place.strip("`.") or None
+    types = get_type_hints(struct)
+    if name is None:
+        return InvalidRequest(f"{problem}; the fields are {', '.join(types)}")
+    message = f"{name}: {problem}"
+    if get_origin(types.get(name)) is Literal:
+        message += f"; it must be one of {', '.join(get_args(types[name]))}"
+    return InvalidRequest(message, field=name)
 
 
 def _choice(pieces: _Pieces) -> Choice:

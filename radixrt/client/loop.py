@@ -39,11 +39,13 @@ class EventLoop:
         if self.is_current:
             coroutine.close()
             raise RuntimeError("the synchronous API was called on the event loop's own thread; await the async one")
-        future = self.start(coroutine)
+        future: Future[T] | None = None
         try:
+            future = self.start(coroutine)
             return future.result()
         except BaseException:
-            future.cancel()
+            if future is not None:
+                future.cancel()
             raise
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:

@@ -220,7 +220,7 @@ def _config(**options: Any) -> WorkerConfig:
     try:
         config = msgspec.convert(options, WorkerConfig)
     except msgspec.ValidationError as error:
-        raise invalid("options of Runtime", error) from error
+        raise invalid(WorkerConfig, error) from error
     check(config)
     return config
 

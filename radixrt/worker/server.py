@@ -80,7 +80,7 @@ class Server:
 
     def _drop(self, client: bytes, reason: str) -> None:
         self._dropped_frames += 1
-        log.warning("dropped a frame of client %s: %s", client.hex(), reason)
+        log.warning("dropped a frame of client %s: %s", client[:8].hex(), reason)
 
     def _handle(self, client: bytes, message: ClientMessage) -> None:
         match message:
@@ -118,6 +118,6 @@ class Server:
         except zmq.ZMQError as error:
             if error.errno != errno.EHOSTUNREACH:
                 raise
-            log.info("client %s has gone", client.hex())
+            log.info("client %s has gone", client[:8].hex())
             self._greeted.discard(client)
             self._programs.drop_client(client)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -50,6 +51,7 @@ def test_an_interrupt_cancels_what_is_awaited(loop: EventLoop) -> None:
 
     def interrupt() -> None:
         started.wait(10)
+        time.sleep(0.1)  # until the caller waits for the result
         os.kill(os.getpid(), signal.SIGINT)
 
     interrupter = threading.Thread(target=interrupt)

@@ -66,7 +66,7 @@ def test_one_bad_prompt_of_a_batch_ends_the_others(runtime: Runtime) -> None:
     with pytest.raises(InvalidRequest, match="refused by order"):
         runtime.generate([[65], [REFUSE], [66]], ENDLESS)
     wait_until(lambda: idle(runtime), 10)
-    assert runtime.stats().aborts == 2
+    assert aborts(runtime) == 2
 
 
 def test_n_choices_come_in_one_result(runtime: Runtime) -> None:
@@ -88,7 +88,7 @@ def test_closing_a_stream_early_aborts_it(runtime: Runtime) -> None:
     assert next(stream) == "A"
     stream.close()
     wait_until(lambda: idle(runtime), 10)
-    assert runtime.stats().aborts == 1
+    assert aborts(runtime) == 1
 
 
 async def test_coroutines_of_any_loop_may_call(runtime: Runtime) -> None:
@@ -101,7 +101,7 @@ async def test_cancelling_a_call_aborts_it(runtime: Runtime) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(runtime.agenerate([65], ENDLESS), 0.1)
     await asyncio.to_thread(wait_until, lambda: idle(runtime), 10)
-    assert runtime.stats().aborts == 1
+    assert aborts(runtime) == 1
 
 
 async def test_leaving_an_asynchronous_stream_aborts_it(runtime: Runtime) -> None:
@@ -109,7 +109,11 @@ async def test_leaving_an_asynchronous_stream_aborts_it(runtime: Runtime) -> Non
     assert await anext(stream) == "A"
     await stream.aclose()
     await asyncio.to_thread(wait_until, lambda: idle(runtime), 10)
-    assert runtime.stats().aborts == 1
+    assert aborts(runtime) == 1
+
+
+def aborts(runtime: Runtime) -> int:
+    return sum(runtime.stats().aborts.values())
 
 
 @pytest.mark.parametrize("way", ["generate", "stream"])
@@ -172,6 +176,7 @@ def test_a_stream_of_several_choices_is_refused(runtime: Runtime) -> None:
         ({"dtype": "float8"}, "dtype"),
         ({"max_running": 0}, "max_running"),
         ({"kv_memory": "2 GB"}, "kv_memory"),
+        ({"log_level": "loud"}, "log_level"),
     ],
 )
 def test_a_bad_option_is_refused_before_anything_starts(
@@ -183,6 +188,13 @@ def test_a_bad_option_is_refused_before_anything_starts(
     assert raised.value.field == field
     assert children_of(os.getpid()) == children
     assert list(socket_home.iterdir()) == []
+
+
+def test_a_refusal_says_what_is_allowed(tiny_llama: Path, runtime: Runtime) -> None:
+    with pytest.raises(InvalidRequest, match="auto, float32, bfloat16, float16"):
+        Runtime(tiny_llama, dtype="float8")
+    with pytest.raises(InvalidRequest, match="unknown field `tempreature`; the fields are max_tokens, min_tokens"):
+        runtime.generate([65], {"tempreature": 1})
 
 
 def test_an_unknown_model_is_refused_and_nothing_is_left(socket_home: Path) -> None:

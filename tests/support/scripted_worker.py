@@ -51,7 +51,6 @@ class ScriptedPrograms:
         self._steps = 0
         self._tokens = 0
         self._aborts = 0
-        self._gone = 0
 
     @property
     def busy(self) -> bool:
@@ -83,7 +82,6 @@ class ScriptedPrograms:
         self._live[client] = kept
 
     def drop_client(self, client: bytes) -> None:
-        self._gone += 1
         self._live.pop(client, None)
         self._events.pop(client, None)
 
@@ -91,8 +89,14 @@ class ScriptedPrograms:
         self._tokens = 0
 
     def stats(self) -> Stats:
-        running = sum(map(len, self._live.values()))
-        return Stats(8, 0, 0, 0, 0, running, self._steps, self._tokens, 0, 0, 0, 0, 0, self._gone, self._aborts, 0)
+        nothing = dict.fromkeys(Stats.__struct_fields__, 0)
+        told = {
+            "running": sum(map(len, self._live.values())),
+            "steps": self._steps,
+            "tokens_computed": self._tokens,
+            "aborts": {"decoding": self._aborts},
+        }
+        return Stats(**(nothing | told))
 
     def step(self) -> dict[bytes, list[Event]]:
         self._steps += 1
