@@ -10,6 +10,7 @@ again, which is the only thing left to do then.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -77,7 +78,7 @@ class Conversation:
 
 def render(conversation: Conversation, turns: Turns, specials: SpecialTokens, builder: PromptBuilder) -> None:
     """Add the whole conversation to `builder`. Raises `InvalidRequest` for what the template refuses."""
-    marks = _Marks(conversation, specials)
+    marks = _Marks(specials)
     exact = _rendered(conversation, turns, marks, mark_known=False)
     marked = _rendered(conversation, turns, marks, mark_known=True)
     _add_rendered(marked if marks.removed(marked) == marks.removed(exact) else exact, marks, builder)
@@ -100,14 +101,10 @@ class _Edge:
 
 
 class _Marks:
-    """Marks in the contents of one conversation, none of which occurs in them by itself."""
+    """Marks in the contents of one conversation. Nobody can guess them, so no content has one by itself."""
 
-    def __init__(self, conversation: Conversation, specials: SpecialTokens) -> None:
-        texts = [part.text for _, parts in conversation.turns for part in parts]
-        nonce = 0
-        while any(f"\ue000{nonce}." in text for text in texts):
-            nonce += 1
-        self._prefix = f"\ue000{nonce}."
+    def __init__(self, specials: SpecialTokens) -> None:
+        self._prefix = f"\ue000{secrets.randbelow(10**18)}."
         self._meanings: list[str | _Edge] = []
         self.pattern = re.compile(re.escape(self._prefix) + r"(\d+)\ue001")
         self._specials = specials
