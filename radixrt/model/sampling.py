@@ -25,21 +25,26 @@ def sample(logits: Tensor, specs: Sequence[SampleSpec]) -> tuple[SampledToken | 
     A row that cannot be sampled (logits that are NaN or +infinity, or every token forbidden) yields a `SampleFailure`
     with an `InternalError`; the other rows are not touched by it.
     """
-    results: list[SampledToken | SampleFailure | None] = [None] * len(specs)
-    plain = [index for index, spec in enumerate(specs) if _is_plain_greedy(spec)]
-    if plain:
-        # Of equal maxima, `max` gives the first; a NaN counts as the maximum.
-        values, tokens = (logits if len(plain) == len(specs) else logits[plain]).max(dim=-1)
-        for index, value, token in zip(plain, values.tolist(), tokens.tolist(), strict=True):
-            results[index] = SampledToken(token) if np.isfinite(value) else _unusable(specs[index], value)
-    for index, spec in enumerate(specs):
-        if results[index] is None:
-            results[index] = _sample_row(logits[index].cpu().numpy().astype(np.float64), spec)
-    return tuple(result for result in results if result is not None)
+    rows = logits.cpu().numpy()
+    return tuple(_sample_row(row, spec) for row, spec in zip(rows, specs, strict=True))
 
 
-def _is_plain_greedy(spec: SampleSpec) -> bool:
-    return spec.params.temperature == 0 and spec.params.logprobs is None and not _changes_logits(spec)
+def _sample_row(row: NDArray[np.float32], spec: SampleSpec) -> SampledToken | SampleFailure:
+    # Of equal maxima argmax gives the first; a NaN counts as the maximum.
+    best = int(row.argmax())
+    if not np.isfinite(row[best]):
+        what = "all -infinity" if row[best] == -np.inf else "not finite"
+        return SampleFailure(InternalError(f"the model's logits for position {spec.position} are {what}"))
+    count = spec.params.logprobs
+    changes = _changes_logits(spec)
+    if spec.params.temperature == 0 and not changes and count is None:
+        return SampledToken(best)
+    logits = row.astype(np.float64)
+    changed = _change_logits(logits, spec) if changes else logits
+    if changed.max() == -np.inf:
+        return SampleFailure(InternalError(f"no token may be chosen at position {spec.position}: all are forbidden"))
+    token = int(changed.argmax()) if spec.params.temperature == 0 else _draw(changed, spec)
+    return SampledToken(token, None if count is None else _logprobs(logits, token, count))
 
 
 def _changes_logits(spec: SampleSpec) -> bool:
@@ -48,23 +53,6 @@ def _changes_logits(spec: SampleSpec) -> bool:
 
 def _has_penalty(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1 or params.frequency_penalty != 0 or params.presence_penalty != 0
-
-
-def _sample_row(logits: NDArray[np.float64], spec: SampleSpec) -> SampledToken | SampleFailure:
-    highest = float(logits.max())
-    if not np.isfinite(highest):
-        return _unusable(spec, highest)
-    changed = _change_logits(logits, spec) if _changes_logits(spec) else logits
-    if not np.isfinite(changed.max()):
-        return SampleFailure(InternalError(f"no token may be chosen at position {spec.position}: all are forbidden"))
-    token = int(changed.argmax()) if spec.params.temperature == 0 else _draw(changed, spec)
-    count = spec.params.logprobs
-    return SampledToken(token, None if count is None else _logprobs(logits, token, count))
-
-
-def _unusable(spec: SampleSpec, highest: float) -> SampleFailure:
-    what = "all -infinity" if highest == -np.inf else "not all finite"
-    return SampleFailure(InternalError(f"the model's logits for position {spec.position} are {what}"))
 
 
 def _change_logits(logits: NDArray[np.float64], spec: SampleSpec) -> NDArray[np.float64]:
