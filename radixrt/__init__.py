@@ -14,11 +14,14 @@ from radixrt.errors import (
     Aborted,
     BackendUnavailable,
     DownloadFailed,
+    GenerationFailed,
     InternalError,
     InvalidRequest,
+    JoinFailed,
     ModelNotFound,
     PromptTooLong,
     RadixError,
+    UnknownVariable,
     UnsupportedModel,
     WorkerUnavailable,
 )
@@ -27,12 +30,17 @@ __all__ = [
     "Aborted",
     "BackendUnavailable",
     "DownloadFailed",
+    "ForkGroup",
+    "GenerationFailed",
     "InternalError",
     "InvalidRequest",
+    "JoinFailed",
     "ModelNotFound",
+    "ProgramState",
     "PromptTooLong",
     "RadixError",
     "Runtime",
+    "UnknownVariable",
     "UnsupportedModel",
     "WorkerUnavailable",
     "__version__",
@@ -47,11 +55,23 @@ __all__ = [
 
 if TYPE_CHECKING:
     from radixrt.client.runtime import Runtime
-    from radixrt.lang import assistant, function, gen, raw, set_default_backend, system, user
+    from radixrt.lang import (
+        ForkGroup,
+        ProgramState,
+        assistant,
+        function,
+        gen,
+        raw,
+        set_default_backend,
+        system,
+        user,
+    )
 
     __version__: str
 else:
     _HOMES = {
+        "ForkGroup": "radixrt.lang",
+        "ProgramState": "radixrt.lang",
         "Runtime": "radixrt.client.runtime",
         "assistant": "radixrt.lang",
         "function": "radixrt.lang",
