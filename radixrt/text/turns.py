@@ -188,15 +188,15 @@ def _derive(template: ChatTemplate, roles: tuple[str, ...]) -> TurnMarkup:
         raise NotPrefixStable(f"a turn changes how earlier ones are written: {_names(roles)}")
     sentinel = _sentinels(roles)[-1]
     begin, found, end = whole[len(before) :].partition(sentinel)
-    if not found or sentinel in end:
-        raise NotPrefixStable(f"the content of the last turn does not come out once: {_names(roles)}")
+    if not found:
+        raise NotPrefixStable(f"the content of the last turn does not come out: {_names(roles)}")
     padded = f" \n{sentinel}\n "
     rest = _render(template, roles, [*_sentinels(roles)[:-1], padded])[len(before) :]
     for trims in (False, True):
         markup = TurnMarkup(begin, end, trims)
         if rest == markup.around(padded):
             return markup
-    raise NotPrefixStable(f"it changes the white space around the content of the last turn: {_names(roles)}")
+    raise NotPrefixStable(f"it changes the content of the last turn: {_names(roles)}")
 
 
 def _render_before(template: ChatTemplate, roles: tuple[str, ...]) -> str:

@@ -145,6 +145,20 @@ def test_a_trimming_template_trims_constants_and_never_what_was_generated(make_f
     assert oracle.decode(worker.contexts[2]).endswith("\n\n\n Yes \n<|eot_id|>")
 
 
+def test_a_trimming_template_leaves_what_lies_inside_a_content(make_frontend: MakeFrontend) -> None:
+    frontend, oracle = make_frontend("llama-3")
+    worker = Worker(frontend)
+    worker.submit(node(0, None, [Role("user", "begin"), Text(" Hello")], None))
+    worker.submit(node(1, 0, [Text(" there,")]))
+    worker.answer(1, " how")
+    worker.submit(node(2, 1, [Text(" are you? "), Role("user", "end")]))
+    assert oracle.decode(worker.contexts[2]).endswith("user<|end_header_id|>\n\nHello there, how are you?<|eot_id|>")
+    worker.submit(node(3, None, [Role("user", "begin")]))
+    worker.answer(3, "Why")
+    worker.submit(node(4, 3, [Text(" not"), Role("user", "end")]))
+    assert oracle.decode(worker.contexts[4]).endswith("\n\nWhy not<|eot_id|>")
+
+
 def test_bos_comes_once_down_a_path_of_empty_nodes(make_frontend: MakeFrontend) -> None:
     frontend, oracle = make_frontend("chatml", True)
     worker = Worker(frontend)
@@ -297,6 +311,23 @@ class TestRenderedWhole:
         windows = np.lib.stride_tricks.sliding_window_view(ids, len(odd))
         assert (windows == odd).all(axis=1).sum() == 1
 
+    def test_an_answer_is_trimmed_as_the_template_trims_it(self, make_frontend: MakeFrontend) -> None:
+        frontend, oracle = make_frontend("llama-2")
+        worker = Worker(frontend)
+        worker.submit(self.ask(0, None, "a"), self.ask(1, 0, "b"))
+        worker.answer(0, "\n Yes \n")
+        said = [("user", "a"), ("assistant", "\n Yes \n"), ("user", "b")]
+        assert worker.contexts[1] == oracle_ids(oracle, *said)
+        assert "[/INST] Yes </s>" in oracle.decode(worker.contexts[1])
+
+    def test_the_first_choice_is_what_nodes_wait_for(self, worker: Worker) -> None:
+        first = self.ask(0, None, "a")
+        worker.submit(TreeNode(0, None, first.segments, SamplingParams(n=2)), self.ask(1, 0, "b"))
+        worker.program.receive(Tokens(0, 0, 1, pack_ids([40]), b"x"))
+        assert not worker.program.receive(finished(0, 1, choice=1)).nodes
+        assert [n.id for n in worker.answer(0, "y").nodes] == [1]
+        assert worker.contexts[1] == oracle_ids(self.oracle, ("user", "a"), ("assistant", "y"), ("user", "b"))
+
     def test_an_open_turn_goes_on_with_what_was_generated_in_it(self, worker: Worker) -> None:
         worker.submit(node(0, None, [*turn("user", Text("a")), Role("assistant", "begin"), Text("The ti")]))
         worker.submit(node(1, 0, [Text("es in")]))
@@ -332,6 +363,13 @@ class TestRenderedWhole:
         assert not {3, 4} & set(release.aborts)
         assert [n.id for n in worker.answer(3, "y").nodes] == [4]
         assert not worker.program.receive(Failed(0, 1, 0, "Aborted", "gone")).nodes
+
+    def test_an_aborted_node_is_not_released_later(self, worker: Worker) -> None:
+        worker.submit(self.ask(0, None, "a"), self.ask(1, 0, "b"), self.ask(2, 0, "c"))
+        worker.program.abort(1)
+        release = worker.answer(0, "x")
+        assert [n.id for n in release.nodes] == [2]
+        assert not [event for event in release.events if isinstance(event, Failed)]
 
     def test_an_abort_of_everything_fails_all_that_is_held(self, worker: Worker) -> None:
         worker.submit(self.ask(0, None, "a"), self.ask(1, 0, "b"), self.ask(2, 1, "c"))

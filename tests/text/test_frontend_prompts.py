@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,8 @@ from radixrt.protocol.ids import pack_ids
 from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
 from radixrt.text.frontend import Frontend
 from radixrt.text.model_files import ModelFiles
-from radixrt.text.tokenizer import load_tokenizer
+from radixrt.text.prompt import SpecialTokens
+from radixrt.text.tokenizer import Tokenizer, load_tokenizer
 from radixrt.text.turns import derive_turns
 from tests.text.chat_families import BOS, FAMILIES, SPECIAL_TOKENS, STABLE, WITH_SYSTEM, WRITES_BOS
 from tests.text.conftest import MakeFrontend
@@ -142,6 +144,29 @@ def test_plain_text_is_text_and_raw_text_has_special_tokens(make_frontend: MakeF
     plain = frontend.encode_prompt([Text(source)]).tolist()
     assert not SPECIAL_IDS & set(plain)
     assert oracle.decode(plain) == source
+
+
+@pytest.mark.parametrize("family", ["chatml", "qwen-3"])
+def test_raw_text_in_a_turn_has_special_tokens(family: str, make_frontend: MakeFrontend) -> None:
+    frontend, oracle = make_frontend(family)
+    said = [*turn("user", Text("see </s> "), Raw("and <s>")), Role("assistant", "begin")]
+    ids = frontend.encode_prompt(said).tolist()
+    assert oracle.decode(ids) == "<|im_start|>user\nsee </s> and <s><|im_end|>\n<|im_start|>assistant\n"
+    assert [oracle.decode([id]) for id in ids if id in SPECIAL_IDS] == [
+        "<|im_start|>",
+        "<s>",
+        "<|im_end|>",
+        "<|im_start|>",
+    ]
+
+
+def test_of_special_tokens_that_start_together_the_longest_is_meant() -> None:
+    @dataclass
+    class Vocabulary:
+        special_ids: dict[str, int]
+
+    specials = SpecialTokens(cast(Tokenizer, Vocabulary({"<a": 1, "<a>b": 2, "<a>": 3, "b<": 4})))
+    assert specials.split("x<a>bb<a<a>") == ["x", 2, 4, "a", 3]
 
 
 @pytest.mark.parametrize("segment", [Text, Raw])
