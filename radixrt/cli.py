@@ -53,7 +53,8 @@ def run(
     """
     from rich.console import Console  # slow to import; help and errors do without
 
-    options = {"max_tokens": max_tokens, "temperature": temperature}
+    given = {"max_tokens": max_tokens, "temperature": temperature}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     function = load_program(program)
     arguments = parse_arguments(arg)
     runtime = Runtime(
@@ -64,9 +65,7 @@ def run(
         context_length=context_length,
     )
     with runtime:
-        state = function.run(
-            **arguments, backend=runtime, **{name: value for name, value in options.items() if value is not None}
-        )
+        state = function.run(backend=runtime, **arguments, **options)
         state.sync()
         Console().print(render_rich(function.name, state.tree()))
         _raise_error(state)

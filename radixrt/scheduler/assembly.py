@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from radixrt.scheduler.request import Request
 _NO_IDS = np.empty(0, dtype=np.int32)
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """`count` tokens of a running request, from its first uncomputed one on."""
 
     request: Request

@@ -10,7 +10,6 @@ from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.config import KV_MEMORY_CEILING, KV_MEMORY_SHARE, WorkerConfig, check
 from radixrt.errors import InvalidRequest
 from radixrt.kernels.registry import load_backend
-from radixrt.model.llama import Model
 from radixrt.model.loader import load_model
 from radixrt.protocol.messages import PROTOCOL_VERSION, Welcome
 from radixrt.scheduler.scheduler import Limits, Scheduler
@@ -44,7 +43,7 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     tokenizer = load_tokenizer(files)
     kernels = load_backend(config.kernels, config.dtype, config.device)
     model = load_model(files, kernels, config.context_length)
-    pages = _pool_pages(config, model, kernels.dtype.itemsize)
+    pages = _pool_pages(config, model.kv_shape(1, config.page_size).bytes_per_page(kernels.dtype))
     context = min(model.context_length, pages * config.page_size)
     cache = PrefixCache(pages, config.page_size, config.eviction_policy)
     limits = Limits(config.max_running, config.step_tokens, context)
@@ -66,15 +65,14 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     return engine, welcome
 
 
-def _pool_pages(config: WorkerConfig, model: Model, dtype_size: int) -> int:
+def _pool_pages(config: WorkerConfig, page_bytes: int) -> int:
     """Pages that the KV memory holds; at least one."""
     available = int(_free_memory() * KV_MEMORY_SHARE)
     memory = config.kv_memory or min(available, KV_MEMORY_CEILING)
-    page_bytes = model.kv_shape(1, config.page_size).bytes_per_page(model.dtype)
     pages = memory // page_bytes
     if pages < 2:
         raise InvalidRequest(
-            f"kv_memory is {memory:,} bytes, less than two pages of {config.page_size} tokens ({page_bytes:,} bytes each)",
+            f"kv_memory is {memory:,} bytes, less than two pages of {config.page_size} tokens ({page_bytes:,} each)",
             field="kv_memory",
         )
     return pages

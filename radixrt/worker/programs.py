@@ -80,8 +80,8 @@ class Programs:
         if message.node is None:
             for node in list(program.nodes.values()):
                 self._fail(node, aborted)
-        elif (node := program.nodes.get(message.node)) is not None:
-            for below in list(_subtree(node)):
+        elif (root := program.nodes.get(message.node)) is not None:
+            for below in list(_subtree(root)):
                 self._fail(below, aborted)
 
     def close(self, client: bytes, message: CloseProgram) -> None:
