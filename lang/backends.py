@@ -1,0 +1,36 @@
+"""Which backend a program runs on: the one given, else that of the program that calls it, else the default."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from radixrt.client.backend import Backend
+from radixrt.errors import InvalidRequest
+
+running_backend: ContextVar[Backend | None] = ContextVar("running_backend", default=None)
+"""The backend of the program whose body is being run."""
+
+
+@dataclass(slots=True)
+class _Default:
+    backend: Backend | None = None
+
+
+# The one piece of global state, and its purpose: scripts say once where their programs run, in whatever thread.
+_default = _Default()
+
+
+def set_default_backend(backend: Backend | None) -> None:
+    """Where programs run when nothing else is said. None: nowhere."""
+    _default.backend = backend
+
+
+def resolve_backend(backend: Backend | None) -> Backend:
+    """The backend to run on. Raises `InvalidRequest` when none is known."""
+    chosen = backend or running_backend.get() or _default.backend
+    if chosen is None:
+        raise InvalidRequest(
+            "no backend to run on: call set_default_backend(...) first, or give run(..., backend=...)", field="backend"
+        )
+    return chosen

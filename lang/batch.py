@@ -1,0 +1,72 @@
+"""Many runs at once, on a pool of threads, their states in order."""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Literal
+
+from radixrt.errors import InvalidRequest
+from radixrt.lang.runs import Run
+from radixrt.lang.state import ProgramState
+
+AUTO_THREADS = 64
+"""As many programs as a worker generates for at once, by default."""
+
+
+def run_all(runs: Sequence[Run], num_threads: int | Literal["auto"], progress_bar: bool) -> list[ProgramState]:
+    """The states of all runs. The first error, in the runs' order, ends the others and is raised."""
+    return list(run_in_order(runs, num_threads, progress_bar))
+
+
+def run_in_order(runs: Sequence[Run], num_threads: int | Literal["auto"], progress_bar: bool) -> Iterator[ProgramState]:
+    """The states, each as soon as it and those before it are ready. The runs are started at once.
+
+    Raises `InvalidRequest` for a wrong number of threads.
+    """
+    if num_threads == "auto":
+        num_threads = AUTO_THREADS
+    if not isinstance(num_threads, int) or num_threads < 1:
+        raise InvalidRequest(f'num_threads is {num_threads!r}; it must be "auto" or at least 1', field="num_threads")
+    if not runs:
+        return iter(())
+    return _states(runs, min(num_threads, len(runs)), progress_bar)
+
+
+def _states(runs: Sequence[Run], threads: int, progress_bar: bool) -> Iterator[ProgramState]:
+    with (
+        _progress(len(runs), progress_bar) as advance,
+        ThreadPoolExecutor(threads, thread_name_prefix="radixrt batch") as pool,
+    ):
+        futures: deque[Future[ProgramState]] = deque()
+        finished = False
+        try:
+            for run in runs:
+                future = pool.submit(contextvars.copy_context().run, run.execute)
+                future.add_done_callback(lambda _: advance())
+                futures.append(future)
+            while futures:
+                yield futures.popleft().result()
+            finished = True
+        finally:
+            if not finished:  # an error, an interrupt, or nobody wants the rest
+                for future in futures:
+                    future.cancel()
+                for run in runs:
+                    run.close()
+
+
+@contextmanager
+def _progress(total: int, shown: bool) -> Iterator[Callable[[], None]]:
+    """What to call after each run."""
+    if not shown:
+        yield lambda: None
+        return
+    from rich.progress import Progress  # slow to import, and seldom wanted
+
+    with Progress() as progress:
+        task = progress.add_task("runs", total=total)
+        yield lambda: progress.advance(task)

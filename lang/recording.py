@@ -1,0 +1,279 @@
+"""Recording: how the statements of a branch become nodes of the tree, and of the messages that a runtime gets.
+
+A node that is sent is one generation with the constants since the last generation or fork, or the constants before a
+fork alone. So by the join rule (`protocol.segments`) each tokenises by itself, and constants within one are merged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import KeysView, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from radixrt.client.backend import Backend
+from radixrt.errors import InvalidRequest, UnknownVariable
+from radixrt.lang.dispatch import Dispatcher
+from radixrt.lang.expressions import Constant, Expression, Gen, RoleEdge
+from radixrt.lang.options import sampling_params
+from radixrt.lang.results import Generation
+from radixrt.lang.signals import Signal
+from radixrt.lang.tree import ForkNode, GenNode, Node, RoleNode, Strand, TextNode, generations, path, text_of
+from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.sampling import SamplingParams
+from radixrt.protocol.segments import Raw, Role, Segment, Text
+
+
+class Recorder:
+    """What the branches of one run share."""
+
+    def __init__(self, program: str, backend: Backend, dispatcher: Dispatcher, defaults: Mapping[str, Any]) -> None:
+        self.program = program
+        self.backend = backend
+        self.dispatcher = dispatcher
+        self.defaults = defaults
+        self.recorded = Signal()
+        """Notified at each statement, and when the program's body has ended."""
+        self.body_ended = False
+        self.body_error: BaseException | None = None
+        """What the body raised, for those who read while it runs in another thread."""
+        self.ret_value: object = None
+        """What it returned."""
+        self.node_ids = itertools.count()
+
+    def end_body(self, error: BaseException | None = None) -> None:
+        """Nothing will be recorded any more; `error` is what the body raised."""
+        self.body_error = error
+        self.body_ended = True
+        self.recorded.notify()
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeText:
+    """The value of a `var_scope`: the text below `start` down to `end`."""
+
+    start: Node | None
+    end: Node | None
+
+
+class Branch(Strand):
+    """One branch of a run: its place in the tree, its turns, its variables. `place` names it in messages."""
+
+    def __init__(self, recorder: Recorder, place: str = "main", origin: Branch | None = None) -> None:
+        super().__init__(origin.head if origin else None, origin.head if origin else None)
+        self.recorder = recorder
+        self.place = place
+        self.ended: str | None = None
+        """Why nothing may be appended any more."""
+        self._lock = threading.RLock()
+        self._parent: int | None = origin._parent if origin else None
+        """The last node sent, which the next one continues..."""
+        self._pending: list[Segment] = []
+        """...with these."""
+        self._last: Generation | None = origin._last if origin else None
+        """If this one failed, so has the branch."""
+        self._turns: tuple[str, ...] = origin._turns if origin else ()
+        self._open_turn: str | None = origin._open_turn if origin else None
+        self._variables: dict[str, object] = {}
+        self._named: dict[str, Generation] = dict(origin._named) if origin else {}
+        self._joined: set[str] = set(origin._joined) if origin else set()
+        """Names whose value a join put there."""
+        self._own: dict[str, None] = {}
+        """Names that this branch itself set, in order."""
+        if origin is not None:
+            self._variables = {name: _isolated(value) for name, value in origin._variables.items()}
+
+    # Statements
+
+    def append(self, expression: Expression) -> None:
+        """Record an expression. Raises as `check_open`, and `InvalidRequest` for a turn out of place."""
+        with self._lock:
+            self.check_open()
+            for piece in expression.pieces():
+                match piece:
+                    case Constant():
+                        self._add_text(piece.text, Raw(piece.text) if piece.raw else Text(piece.text))
+                    case RoleEdge():
+                        self._add_role(piece)
+                    case Gen():
+                        self._add_gen(piece)
+            self._noted()
+
+    def append_text(self, text: str, segment: Segment) -> None:
+        """Append text whose segment is known: what another branch holds."""
+        with self._lock:
+            self.check_open()
+            self._add_text(text, segment)
+            self._noted()
+
+    def fork(self, size: int) -> list[Branch]:
+        """`size` branches that continue this one, as it goes on to do itself.
+
+        Raises `InvalidRequest` unless `size` is at least 1.
+        """
+        if not isinstance(size, int) or size < 1:
+            raise InvalidRequest(f"fork takes the number of branches, at least 1, not {size!r}", field="size")
+        with self._lock:
+            self.check_open()
+            if self._pending:
+                self._send()
+            node = ForkNode(self.head)
+            self.head = node
+            prefix = "" if self.place == "main" else f"{self.place}, "
+            branches = [Branch(self.recorder, f"{prefix}fork {i} of {size}", self) for i in range(size)]
+            node.branches = tuple(branches)
+            self._noted()
+        return branches
+
+    def add_node(self, node: Node) -> None:
+        """Record a node that adds no text."""
+        with self._lock:
+            self.head = node
+            self._noted()
+
+    def check_open(self) -> None:
+        """Raise unless something may be appended: the failure of the branch, or `InvalidRequest` once it has ended."""
+        if self._last is not None:
+            self._last.raise_failure()
+        if self.recorder.body_ended or self.ended is not None:
+            why = self.ended or "its program has ended"
+            raise InvalidRequest(f"nothing can be added to {self.recorder.program}, {self.place}: {why}")
+
+    # Variables
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._variables
+
+    def own_names(self) -> KeysView[str]:
+        """The names that this branch itself set, in order."""
+        return self._own.keys()
+
+    def takes_joined(self, name: str) -> bool:
+        """Whether a join may set `name`: only a join has done so before, or nothing has."""
+        return name not in self._variables or name in self._joined
+
+    def assign(self, name: str, value: object, *, by_join: bool = False) -> None:
+        """Set a variable."""
+        with self._lock:
+            self._variables[name] = value
+            self._own[name] = None
+            if by_join:
+                self._joined.add(name)
+            else:
+                self._joined.discard(name)
+        self.recorder.recorded.notify()
+
+    def read(self, name: str) -> Any:
+        """The value of a variable; blocks until it is known.
+
+        Raises `UnknownVariable` (or what kept the body from setting it), and `GenerationFailed`.
+        """
+        if name not in self._variables:
+            if self.recorder.body_error is not None:
+                raise self.recorder.body_error
+            known = ", ".join(map(repr, self._variables)) or "none"
+            raise UnknownVariable(
+                f"{self.recorder.program}, {self.place} has no variable {name!r}; it has: {known}", field=name
+            )
+        match self._variables[name]:
+            case Generation() as generation:
+                self.recorder.dispatcher.wait(generation)
+                return generation.value()
+            case ScopeText(start, end):
+                return text_of(self.finished(path(end, start)))
+            case value:
+                return value
+
+    def generation_of(self, name: str) -> Generation | None:
+        """The generation that is the variable's value, if one is."""
+        value = self._variables.get(name)
+        return value if isinstance(value, Generation) else None
+
+    def last_generation(self, name: str) -> Generation | None:
+        """The last generation of that name, even if something else has been assigned since."""
+        return self._named.get(name)
+
+    # Reading
+
+    def path(self) -> list[Node]:
+        """All nodes down to the branch's head, in order."""
+        return path(self.head)
+
+    def finished(self, nodes: list[Node]) -> list[Node]:
+        """`nodes`, once their generations are complete."""
+        for generation in generations(nodes):
+            self.recorder.dispatcher.wait(generation)
+        return nodes
+
+    # The pieces of an expression
+
+    def _add_text(self, text: str, segment: Segment) -> None:
+        if segment == Text(""):
+            return
+        self.head = TextNode(self.head, text, segment)
+        self._pending.append(segment)
+
+    def _add_role(self, piece: RoleEdge) -> None:
+        if piece.edge == "begin" and self._open_turn is not None:
+            raise InvalidRequest(f"a {piece.role} turn cannot begin inside a {self._open_turn} turn", field="role")
+        if piece.edge == "end" and self._open_turn != piece.role:
+            inside = f"a {self._open_turn} turn" if self._open_turn else "no turn"
+            raise InvalidRequest(f"a {piece.role} turn ends here, but {inside} is open", field="role")
+        text = self.recorder.backend.role_text(self._turns, piece.role, piece.edge)
+        self.head = RoleNode(self.head, piece.role, piece.edge, text)
+        self._pending.append(Role(piece.role, piece.edge))
+        if piece.edge == "begin":
+            self._open_turn = piece.role
+        else:
+            self._open_turn = None
+            self._turns = (*self._turns, piece.role)
+
+    def _add_gen(self, piece: Gen) -> None:
+        sampling = sampling_params(piece.options, self.recorder.defaults)
+        generation = Generation(
+            self.recorder.program,
+            self.place,
+            piece.name or "unnamed gen",
+            n=sampling.n,
+            with_logprobs=sampling.logprobs is not None,
+        )
+        self._send(sampling, generation)
+        self.head = GenNode(self.head, piece.name, generation)
+        self._last = generation
+        if piece.name is not None:
+            self._named[piece.name] = generation
+            self.assign(piece.name, generation)
+
+    def _send(self, sampling: SamplingParams | None = None, generation: Generation | None = None) -> None:
+        """Send what is pending: with a generation, or (None) as a fork point."""
+        node = TreeNode(next(self.recorder.node_ids), self._parent, _merged(self._pending), sampling)
+        self._pending = []
+        self._parent = node.id
+        self.recorder.dispatcher.add(node, generation)
+
+    def _noted(self) -> None:
+        self.recorder.dispatcher.touch()
+        self.recorder.recorded.notify()
+
+
+def _merged(segments: list[Segment]) -> tuple[Segment, ...]:
+    """`segments` with neighbouring texts as one."""
+    merged: list[Segment] = []
+    for kind, run in itertools.groupby(segments, type):
+        if kind is Text:
+            merged.append(Text("".join(segment.text for segment in run if isinstance(segment, Text))))
+        else:
+            merged += run
+    return tuple(merged)
+
+
+def _isolated(value: object) -> object:
+    """`value` for another branch: plain containers are copied, so that a change in one is not seen in the other."""
+    if type(value) is list:
+        return [_isolated(item) for item in value]
+    if type(value) is dict:
+        return {key: _isolated(item) for key, item in value.items()}
+    if type(value) is set:
+        return set(value)
+    return value

@@ -1,0 +1,111 @@
+"""Drawing a recorded tree: each node's text, the tokens computed for it and the tokens reused.
+
+poem
+├── text  "Write about the sea.\\n"
+├── fork  2 branches
+│   ├── branch 0
+│   │   └── gen line  "The grey tide turns"  12 computed, 310 reused, stop
+...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from radixrt.lang.results import Choice
+from radixrt.lang.tree import ForkNode, GenNode, JoinNode, Node, RoleNode, Strand, TextNode
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the drawing and those below it."""
+
+    text: str
+    below: list[Line] = field(default_factory=list)
+
+
+def lines(strand: Strand, *, characters: int = SHOWN_CHARACTERS) -> list[Line]:
+    """The drawing of a strand as data; neighbouring texts share a line, texts are cut to so many characters."""
+    drawn: list[Line] = []
+    constant = ""
+    for node in strand.nodes():
+        if isinstance(node, TextNode):
+            constant += node.text
+            continue
+        if constant:
+            drawn.append(Line(f"text  {_short(constant, characters)}"))
+            constant = ""
+        drawn += _node_lines(node, characters)
+    if constant:
+        drawn.append(Line(f"text  {_short(constant, characters)}"))
+    return drawn
+
+
+def render_plain(title: str, strand: Strand, *, characters: int = SHOWN_CHARACTERS) -> str:
+    """The tree as plain text."""
+    return "\n".join([title, *_indented(lines(strand, characters=characters))])
+
+
+def render_rich(title: str, strand: Strand, *, characters: int = SHOWN_CHARACTERS) -> Tree:
+    """The tree for a rich console."""
+    from rich.text import Text  # slow to import, and seldom wanted
+    from rich.tree import Tree
+
+    tree = Tree(Text(title, "bold"))
+
+    def add(branch: Tree, below: Iterable[Line]) -> None:
+        for line in below:
+            kind, _, rest = line.text.partition("  ")
+            add(branch.add(Text.assemble((kind, "cyan"), "  ", rest)), line.below)
+
+    add(tree, lines(strand, characters=characters))
+    return tree
+
+
+def _node_lines(node: Node, characters: int) -> Iterator[Line]:
+    match node:
+        case RoleNode():
+            yield Line(f"role  {node.role} {node.edge}s")
+        case GenNode():
+            name = f"gen {node.name}" if node.name else "gen"
+            if node.generation.failure is not None:
+                yield Line(f"{name}  failed: {node.generation.failure.cause}")
+            else:
+                for choice in node.generation.choices:
+                    yield Line(f"{name}  {_short(choice.text, characters)}  {_tokens(choice)}")
+        case ForkNode():
+            branches = [
+                Line(f"branch {i}", lines(strand, characters=characters)) for i, strand in enumerate(node.branches)
+            ]
+            yield Line(f"fork  {len(branches)} branches", branches)
+        case JoinNode():
+            yield Line(f"join  {node.mode}")
+
+
+def _tokens(choice: Choice) -> str:
+    if choice.end is None:
+        return "running"
+    usage = choice.end.usage
+    computed = usage.prompt_tokens - usage.cached_tokens + usage.completion_tokens
+    return f"{computed} computed, {usage.cached_tokens} reused, {choice.end.reason}"
+
+
+def _short(text: str, characters: int) -> str:
+    if len(text) > characters:
+        half = (characters - 1) // 2
+        text = f"{text[:half]}…{text[-half:]}"
+    return '"' + text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') + '"'
+
+
+def _indented(below: list[Line], indent: str = "") -> Iterator[str]:
+    for index, line in enumerate(below):
+        last = index == len(below) - 1
+        yield f"{indent}{'└── ' if last else '├── '}{line.text}"
+        yield from _indented(line.below, indent + ("    " if last else "│   "))
