@@ -1,0 +1,139 @@
+"""Paged causal attention with an online softmax over blocks of keys.
+
+Each block of keys yields a partial softmax (maximum, sum of weights, weighted values), a function of the query and of
+that block alone; partials are merged from the first block to the last (Milakov and Gimelshein 2018; the block form is
+FlashAttention's, Dao et al. 2022). Rows of one token compute the partials of all their blocks at once
+(FlashDecoding) and merge them in the same order, so that a token's result is the same bits in either way. Scores,
+weights and sums are float32 whatever the pool's dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from radixrt.kernels.interface import AttentionShape
+from radixrt.kernels.reference.kv_pool import gather
+from radixrt.kernels.reference.plan import BLOCK, QUERY_TILE, AttentionPlan, ChunkPlan, DecodePlan
+
+LOWEST = torch.finfo(torch.float32).min / 2
+"""Stands in for the maximum of no scores: finite, so that subtracting it from itself is 0 and not NaN."""
+GATHER_BYTES = 2**20
+"""Bytes of float32 keys that rows of one token gather at a time, about what stays in a core's second-level cache."""
+
+
+@dataclass(frozen=True)
+class Partial:
+    """Softmax over some of the keys: `top` and `weight` float32 [..., 1], `values` float32 [..., head_dim]."""
+
+    top: Tensor
+    weight: Tensor
+    values: Tensor
+
+    @classmethod
+    def empty(cls, *size: int, head_dim: int) -> Partial:
+        """Over no keys."""
+        return cls(torch.full((*size, 1), LOWEST), torch.zeros(*size, 1), torch.zeros(*size, head_dim))
+
+    def merge(self, other: Partial) -> None:
+        """Take in the keys of the block that follows, in place. A block that is hidden whole changes no bit."""
+        top = torch.maximum(self.top, other.top)
+        old, new = (self.top - top).exp_(), (other.top - top).exp_()
+        self.weight.mul_(old).add_(other.weight * new)
+        self.values.mul_(old).add_(other.values * new)
+        self.top.copy_(top)
+
+    def result(self) -> Tensor:
+        # A sum can end as -0.0 or, after one more hidden block, as 0.0: adding 0.0 makes them one.
+        return (self.values / self.weight).add_(0.0)
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, shape: AttentionShape) -> Tensor:
+    """[T, heads, head_dim] over one layer's pool `[pages, kv_heads, page_size, head_dim]`, in q's dtype."""
+    out = torch.empty(q.shape, dtype=q.dtype)
+    # [T, kv_heads, group, head_dim]
+    scaled = (q.float() * shape.scale).unflatten(1, (shape.kv_heads, -1))
+    if plan.decode is not None:
+        tokens = plan.decode.tokens
+        out[tokens] = (
+            _attend_decode(scaled[tokens], keys, values, plan.decode, plan.run_slots).flatten(1, 2).to(q.dtype)
+        )
+    for chunk in plan.chunks:
+        own = scaled[chunk.start : chunk.end]
+        out[chunk.start : chunk.end] = _attend_chunk(own, keys, values, chunk, plan.run_slots).flatten(1, 2)
+    return out
+
+
+def _attend_decode(q: Tensor, keys: Tensor, values: Tensor, plan: DecodePlan, run_slots: int) -> Tensor:
+    """[rows, kv_heads, group, head_dim] -> the same shape."""
+    rows, kv_heads, group, head_dim = q.shape
+    tiles = q.new_zeros(rows, kv_heads, QUERY_TILE, head_dim)
+    tiles[:, :, :group] = q
+    pairs = max(1, GATHER_BYTES // (kv_heads * BLOCK * head_dim * 4))
+    partials = [
+        _decode_partial(tiles[own], gather(keys, runs, run_slots), gather(values, runs, run_slots), hidden, group)
+        for own, runs, hidden in zip(
+            plan.pair_rows.split(pairs), plan.runs.split(pairs), plan.hidden.split(pairs), strict=True
+        )
+    ]
+    top, weight, weighted = (torch.cat(parts) for parts in zip(*partials, strict=True))
+    total = Partial.empty(rows, kv_heads, group, head_dim=head_dim)
+    end = 0
+    for count in plan.rank_rows:
+        start, end = end, end + count
+        own = Partial(total.top[:count], total.weight[:count], total.values[:count])
+        own.merge(Partial(top[start:end], weight[start:end], weighted[start:end]))
+    return total.result()
+
+
+def _decode_partial(
+    tiles: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, group: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tiles [pairs, kv_heads, QUERY_TILE, head_dim] over a block each [pairs, kv_heads, BLOCK, head_dim].
+
+    Returns top, weight and weighted values of the first `group` rows of each tile.
+    """
+    scores = torch.bmm(tiles.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2)).view(*tiles.shape[:3], BLOCK)
+    real = scores[:, :, :group].masked_fill(hidden, -torch.inf)
+    top = real.amax(-1, keepdim=True).clamp_(min=LOWEST)
+    weights = real.sub_(top).exp_()
+    scores[:, :, :group] = weights
+    weighted = torch.bmm(scores.flatten(0, 1), values.flatten(0, 1)).view(tiles.shape)
+    return top, weights.sum(-1, keepdim=True), weighted[:, :, :group]
+
+
+def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, plan: ChunkPlan, run_slots: int) -> Tensor:
+    """[tokens, kv_heads, group, head_dim] -> the same shape."""
+    tokens, kv_heads, group, head_dim = q.shape
+    tiles = q.new_zeros(kv_heads, plan.tiles * QUERY_TILE, head_dim)
+    tiles[:, : tokens * group] = q.transpose(0, 1).flatten(1, 2)
+    tiles = tiles.view(kv_heads, plan.tiles, QUERY_TILE, head_dim)
+    total = Partial.empty(kv_heads, plan.tiles, QUERY_TILE, head_dim=head_dim)
+    for block in plan.blocks:
+        seeing = slice(block.first_tile, block.end_tile)
+        block_keys, block_values = gather(keys, block.runs, run_slots), gather(values, block.runs, run_slots)
+        own = Partial(total.top[:, seeing], total.weight[:, seeing], total.values[:, seeing])
+        own.merge(_chunk_partial(tiles[:, seeing], block_keys, block_values, block.hidden))
+    rows = total.result().flatten(1, 2)[:, : tokens * group]
+    return rows.unflatten(1, (tokens, group)).transpose(0, 1)
+
+
+def _chunk_partial(tiles: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Partial:
+    """Tiles [kv_heads, tiles, QUERY_TILE, head_dim] over one block [kv_heads, BLOCK, head_dim]."""
+    scores = _multiply(tiles, keys.transpose(1, 2))
+    if hidden is not None:
+        scores.masked_fill_(hidden, -torch.inf)
+    top = scores.amax(-1, keepdim=True).clamp_(min=LOWEST)
+    weights = scores.sub_(top).exp_()
+    return Partial(top, weights.sum(-1, keepdim=True), _multiply(weights, values))
+
+
+def _multiply(tiles: Tensor, block: Tensor) -> Tensor:
+    """Each head's tiles by that head's block: [heads, tiles, rows, n] x [heads, n, m] -> [heads, tiles, rows, m]."""
+    out = tiles.new_empty(*tiles.shape[:3], block.shape[-1])
+    for own, matrix, product in zip(tiles, block, out, strict=True):
+        # The block is repeated with a stride of 0; one product over all heads would copy it for every tile.
+        torch.bmm(own, matrix.expand(len(own), -1, -1), out=product)
+    return out
