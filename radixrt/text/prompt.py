@@ -59,7 +59,8 @@ class PromptBuilder:
         self._specials = specials
         self._plain: list[str] = []
         """Text that is not tokenised yet, since more may follow."""
-        self._parts: list[IdArray] = []
+        self._parts: list[str | IdArray] = []
+        """Stretches of plain text, and ids, in turn."""
         self._starts_as_text: bool | None = None
         """Whether the first thing added was text, not ids or a template's markup. None: nothing was."""
 
@@ -102,7 +103,10 @@ class PromptBuilder:
     def ids(self, *, starts_context: bool) -> IdArray:
         """What was added, as ids. Text that starts a context gets the BOS that the tokenizer adds, once."""
         self._join()
-        parts = self._parts
+        parts = [
+            self._tokenizer.encode(part, starts_context=starts_context and index == 0) if isinstance(part, str) else part
+            for index, part in enumerate(self._parts)
+        ]
         bos = self._tokenizer.bos_id
         if starts_context and self._starts_as_text and self._tokenizer.adds_bos and bos is not None:
             already = parts and parts[0][0] == bos
@@ -117,4 +121,4 @@ class PromptBuilder:
         text = "".join(self._plain)
         self._plain.clear()
         if text:
-            self._parts.append(self._tokenizer.encode(text))
+            self._parts.append(text)

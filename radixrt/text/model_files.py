@@ -1,0 +1,61 @@
+"""Which files a model's name stands for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from radixrt.config import DEFAULT_MODEL, cache_folder
+from radixrt.errors import ModelNotFound
+from radixrt.text.download import Progress, fetch_default_model, fetch_from_hub
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_ACCEPTED = (
+    f"A model is a folder in the Hugging Face layout (config.json, tokenizer.json, *.safetensors), a .gguf file, "
+    f"{DEFAULT_MODEL}, or a name owner/name on the Hugging Face hub."
+)
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model on disk: a folder in the Hugging Face layout or a GGUF file, exactly one of them."""
+
+    name: str
+    folder: Path | None = None
+    gguf: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.folder is None) == (self.gguf is None):
+            raise ValueError("a model is either a folder or a GGUF file")
+
+
+def find_model(name: str, progress: Progress | None = None) -> ModelFiles:
+    """The files of the model `name`, fetched first where they are not on this machine yet.
+
+    `name` is a folder with config.json and safetensors, a `.gguf` file, `smollm2-135m`, or a hub name `owner/name`.
+    `progress` hears of a download as `(stage, bytes done, bytes in all)`. Raises `ModelNotFound`, saying what is
+    accepted, or `DownloadFailed`, saying what to do without a network.
+    """
+    if name == DEFAULT_MODEL:
+        return ModelFiles(name, gguf=fetch_default_model(cache_folder() / "models", progress))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return ModelFiles(path.resolve().name, folder=_checked_folder(path))
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ModelNotFound(f"there is no file {path}", field="model")
+        return ModelFiles(path.stem, gguf=path)
+    if _HUB_NAME.fullmatch(name):
+        return ModelFiles(name, folder=_checked_folder(fetch_from_hub(name)))
+    raise ModelNotFound(f"no model {name!r}. {_ACCEPTED}", field="model")
+
+
+def _checked_folder(folder: Path) -> Path:
+    if not (folder / "config.json").is_file():
+        others = sorted(folder.glob("*.gguf"))
+        hint = f"To use its GGUF file give the path {others[0]}." if others else _ACCEPTED
+        raise ModelNotFound(f"the folder {folder} has no config.json. {hint}", field="model")
+    if not any(folder.glob("*.safetensors")):
+        raise ModelNotFound(f"the folder {folder} has no .safetensors file. {_ACCEPTED}", field="model")
+    return folder
