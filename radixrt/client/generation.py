@@ -71,6 +71,14 @@ class Generation:
     def logprobs(self) -> tuple[TokenLogprob, ...]:
         return self.choices[0].logprobs
 
+    @property
+    def time_to_first_token(self) -> float:
+        return self.choices[0].time_to_first_token
+
+    @property
+    def time(self) -> float:
+        return self.choices[0].time
+
 
 @dataclass
 class _Pieces:
