@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from radixrt.kernels.interface import AttentionShape
-from radixrt.kernels.reference.kv_pool import gather
-from radixrt.kernels.reference.plan import BLOCK, QUERY_TILE, AttentionPlan, ChunkPlan, DecodePlan
+from radixrt.kernels.reference.kv_pool import BLOCK, gather
+from radixrt.kernels.reference.plan import QUERY_TILE, AttentionPlan, ChunkPlan, DecodePlan
 
 LOWEST = torch.finfo(torch.float32).min / 2
 """Stands in for the maximum of no scores: finite, so that subtracting it from itself is 0 and not NaN."""
@@ -51,60 +51,65 @@ class Partial:
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, shape: AttentionShape) -> Tensor:
-    """[T, heads, head_dim] over one layer's pool `[pages, kv_heads, page_size, head_dim]`, in q's dtype."""
+    """[T, heads, head_dim] over one layer's pool `[runs, kv_heads, run_slots, head_dim]`, in q's dtype."""
     out = torch.empty(q.shape, dtype=q.dtype)
     # [T, kv_heads, group, head_dim]
     scaled = (q.float() * shape.scale).unflatten(1, (shape.kv_heads, -1))
     if plan.decode is not None:
         tokens = plan.decode.tokens
-        out[tokens] = (
-            _attend_decode(scaled[tokens], keys, values, plan.decode, plan.run_slots).flatten(1, 2).to(q.dtype)
-        )
+        out[tokens] = _attend_decode(scaled[tokens], keys, values, plan.decode).flatten(1, 2).to(q.dtype)
     for chunk in plan.chunks:
         own = scaled[chunk.start : chunk.end]
-        out[chunk.start : chunk.end] = _attend_chunk(own, keys, values, chunk, plan.run_slots).flatten(1, 2)
+        out[chunk.start : chunk.end] = _attend_chunk(own, keys, values, chunk).flatten(1, 2)
     return out
 
 
-def _attend_decode(q: Tensor, keys: Tensor, values: Tensor, plan: DecodePlan, run_slots: int) -> Tensor:
+def _attend_decode(q: Tensor, keys: Tensor, values: Tensor, plan: DecodePlan) -> Tensor:
     """[rows, kv_heads, group, head_dim] -> the same shape."""
     rows, kv_heads, group, head_dim = q.shape
-    tiles = q.new_zeros(rows, kv_heads, QUERY_TILE, head_dim)
-    tiles[:, :, :group] = q
-    pairs = max(1, GATHER_BYTES // (kv_heads * BLOCK * head_dim * 4))
-    partials = [
-        _decode_partial(tiles[own], gather(keys, runs, run_slots), gather(values, runs, run_slots), hidden, group)
-        for own, runs, hidden in zip(
-            plan.pair_rows.split(pairs), plan.runs.split(pairs), plan.hidden.split(pairs), strict=True
-        )
-    ]
+    tiles = q.new_zeros(len(plan.tile_runs), kv_heads, QUERY_TILE, head_dim)
+    _places(tiles, group)[plan.pair_tiles, :, plan.pair_places] = q[plan.pair_rows]
+    together = max(1, GATHER_BYTES // (kv_heads * BLOCK * head_dim * 4))
+    partials: list[tuple[Tensor, Tensor, Tensor]] = []
+    end = 0
+    for first in range(0, len(tiles), together):
+        own = slice(first, first + together)
+        start, end = end, end + sum(plan.tile_pairs[own])
+        where = (plan.pair_tiles[start:end] - first, slice(None), plan.pair_places[start:end])
+        block_keys, block_values = gather(keys, plan.tile_runs[own]), gather(values, plan.tile_runs[own])
+        partials.append(_decode_partials(tiles[own], block_keys, block_values, where, plan.hidden[start:end], group))
     top, weight, weighted = (torch.cat(parts) for parts in zip(*partials, strict=True))
     total = Partial.empty(rows, kv_heads, group, head_dim=head_dim)
-    end = 0
-    for count in plan.rank_rows:
-        start, end = end, end + count
-        own = Partial(total.top[:count], total.weight[:count], total.values[:count])
-        own.merge(Partial(top[start:end], weight[start:end], weighted[start:end]))
+    for pairs in plan.rank_pairs:
+        seeing = slice(len(pairs))
+        own_rows = Partial(total.top[seeing], total.weight[seeing], total.values[seeing])
+        own_rows.merge(Partial(top[pairs], weight[pairs], weighted[pairs]))
     return total.result()
 
 
-def _decode_partial(
-    tiles: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, group: int
+def _decode_partials(
+    tiles: Tensor, keys: Tensor, values: Tensor, where: tuple[Tensor, slice, Tensor], hidden: Tensor, group: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Tiles [pairs, kv_heads, QUERY_TILE, head_dim] over a block each [pairs, kv_heads, BLOCK, head_dim].
+    """Tiles [tiles, kv_heads, QUERY_TILE, head_dim], each over its block [tiles, kv_heads, BLOCK, head_dim].
 
-    Returns top, weight and weighted values of the first `group` rows of each tile.
+    `where` leads from a pair to its place in a tile. Returns top, weight and weighted values of each pair.
     """
     scores = torch.bmm(tiles.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2)).view(*tiles.shape[:3], BLOCK)
-    real = scores[:, :, :group].masked_fill(hidden, -torch.inf)
+    real = _places(scores, group)[where].masked_fill_(hidden, -torch.inf)
     top = real.amax(-1, keepdim=True).clamp_(min=LOWEST)
     weights = real.sub_(top).exp_()
-    scores[:, :, :group] = weights
+    _places(scores, group)[where] = weights
     weighted = torch.bmm(scores.flatten(0, 1), values.flatten(0, 1)).view(tiles.shape)
-    return top, weights.sum(-1, keepdim=True), weighted[:, :, :group]
+    return top, weights.sum(-1, keepdim=True), _places(weighted, group)[where]
 
 
-def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, plan: ChunkPlan, run_slots: int) -> Tensor:
+def _places(tiles: Tensor, group: int) -> Tensor:
+    """[tiles, kv_heads, QUERY_TILE, n] as [tiles, kv_heads, places, group, n], without the rows that are left over."""
+    places = QUERY_TILE // group
+    return tiles[:, :, : places * group].unflatten(2, (places, group))
+
+
+def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, plan: ChunkPlan) -> Tensor:
     """[tokens, kv_heads, group, head_dim] -> the same shape."""
     tokens, kv_heads, group, head_dim = q.shape
     tiles = q.new_zeros(kv_heads, plan.tiles * QUERY_TILE, head_dim)
@@ -113,7 +118,7 @@ def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, plan: ChunkPlan, run_
     total = Partial.empty(kv_heads, plan.tiles, QUERY_TILE, head_dim=head_dim)
     for block in plan.blocks:
         seeing = slice(block.first_tile, block.end_tile)
-        block_keys, block_values = gather(keys, block.runs, run_slots), gather(values, block.runs, run_slots)
+        block_keys, block_values = gather(keys, block.runs)[0], gather(values, block.runs)[0]
         own = Partial(total.top[:, seeing], total.weight[:, seeing], total.values[:, seeing])
         own.merge(_chunk_partial(tiles[:, seeing], block_keys, block_values, block.hidden))
     rows = total.result().flatten(1, 2)[:, : tokens * group]

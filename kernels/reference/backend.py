@@ -55,7 +55,7 @@ class ReferenceBackend:
         self, q: Tensor, k: Tensor, v: Tensor, cos_sin: Tensor, kv: KvPool, layer: int, plan: ReferencePlan
     ) -> Tensor:
         cos, sin = cos_sin.index_select(0, plan.layout.positions)[:, None].chunk(2, dim=-1)
-        slots = plan.slots(k.shape[1])
+        slots = plan.head_slots(k.shape[1])
         kv_pool.write(kv.keys[layer], slots, fused.rotate(k, cos, sin))
         kv_pool.write(kv.values[layer], slots, v)
         return fused.rotate(q, cos, sin)

@@ -1,4 +1,7 @@
-"""The paged KV pool: where keys and values lie, and how slots are written, copied and read in blocks."""
+"""The paged KV pool: where keys and values lie, and how slots are written, copied and read in blocks.
+
+Inside, slots are kept in runs: a page, or a part of it where a page is longer than a block of keys.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,32 @@ from torch import Tensor
 
 from radixrt.kernels.interface import KvShape
 
+BLOCK = 256
+"""Keys of one attention product, at absolute positions from 0. A power of two, as page sizes are.
+
+A longer block wastes work on short contexts, a shorter one costs more merging.
+"""
+
 
 @dataclass(frozen=True)
 class KvPool:
-    """Keys and values of all layers, each `[layers, pages, kv_heads, page_size, head_dim]`.
-
-    One head's slots of one page lie together, so that a block of keys is gathered in runs of a page.
-    """
+    """Keys and values of all layers, each `[layers, runs, kv_heads, run_slots, head_dim]`."""
 
     keys: Tensor
     values: Tensor
+    page_size: int
+
+
+def run_slots(page_size: int) -> int:
+    """Slots of one run."""
+    return min(page_size, BLOCK)
 
 
 def allocate_kv(shape: KvShape, dtype: torch.dtype) -> KvPool:
     """A pool of zeros: a masked slot weighs nothing only if what it holds is finite."""
-    size = (shape.layers, shape.pages, shape.kv_heads, shape.page_size, shape.head_dim)
-    return KvPool(torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype))
+    slots = run_slots(shape.page_size)
+    size = (shape.layers, shape.pages * shape.page_size // slots, shape.kv_heads, slots, shape.head_dim)
+    return KvPool(torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype), shape.page_size)
 
 
 def copy_slots(kv: KvPool, copies: Sequence[tuple[int, int, int]]) -> None:
@@ -34,37 +47,27 @@ def copy_slots(kv: KvPool, copies: Sequence[tuple[int, int, int]]) -> None:
         return
     sources, targets, counts = torch.tensor(copies, dtype=torch.int64).unbind(1)
     offsets = torch.cat([torch.arange(n) for n in counts.tolist()])
-    sources, targets = sources.repeat_interleave(counts), targets.repeat_interleave(counts)
+    run_length = kv.keys.shape[3]
+    source, target = (pages.repeat_interleave(counts).mul_(kv.page_size).add_(offsets) for pages in (sources, targets))
     for pool in (kv.keys, kv.values):
-        pool[:, targets, :, offsets] = pool[:, sources, :, offsets]
+        taken = pool[:, source // run_length, :, source % run_length]
+        pool[:, target // run_length, :, target % run_length] = taken
 
 
-def write(pool: Tensor, slots: Tensor, new: Tensor) -> None:
-    """Write `new` [T, kv_heads, head_dim] to one layer's slots, named by `slot_indices`."""
-    pool.view(-1, pool.shape[-1]).index_copy_(0, slots, new.reshape(-1, new.shape[-1]))
+def head_slots(slots: Tensor, page_size: int, kv_heads: int) -> Tensor:
+    """Where each slot's heads lie in a layer seen as [slots * kv_heads, head_dim]: int64 [T * kv_heads]."""
+    length = run_slots(page_size)
+    runs, offsets = slots // length, slots % length
+    return ((runs[:, None] * kv_heads + torch.arange(kv_heads)) * length + offsets[:, None]).flatten()
 
 
-def slot_indices(slots: Tensor, page_size: int, kv_heads: int) -> Tensor:
-    """Where each token's heads lie in a layer seen as [slots * kv_heads, head_dim]: int64 [T * kv_heads]."""
-    pages, offsets = slots // page_size, slots % page_size
-    heads = torch.arange(kv_heads)
-    return ((pages[:, None] * kv_heads + heads) * page_size + offsets[:, None]).flatten()
+def write(pool: Tensor, head_slots: Tensor, new: Tensor) -> None:
+    """Write `new` [T, kv_heads, head_dim] to one layer."""
+    pool.view(-1, pool.shape[-1]).index_copy_(0, head_slots, new.reshape(-1, new.shape[-1]))
 
 
-def gather(pool: Tensor, runs: Tensor, run_slots: int) -> Tensor:
-    """Blocks of one layer in float32: `[..., runs]` from `run_indices` -> [..., runs * run_slots, head_dim]."""
-    head_dim = pool.shape[-1]
-    gathered = pool.view(-1, run_slots * head_dim).index_select(0, runs.flatten())
-    return gathered.float().view(*runs.shape[:-1], runs.shape[-1] * run_slots, head_dim)
-
-
-def run_indices(pages: Tensor, page_size: int, run_slots: int, kv_heads: int) -> Tensor:
-    """Where page tables' runs lie in a layer seen as [runs, run_slots * head_dim]: int64 [rows, kv_heads, runs].
-
-    A run is `run_slots` slots of one head in one page; `run_slots` divides `page_size`. `pages` is [rows, pages]; the
-    result is in the order of positions.
-    """
-    parts = page_size // run_slots
-    heads = torch.arange(kv_heads)[:, None, None]
-    runs = (pages.long()[:, None, :, None] * kv_heads + heads) * parts + torch.arange(parts)
-    return runs.flatten(2)
+def gather(pool: Tensor, runs: Tensor) -> Tensor:
+    """Blocks of one layer in float32: int64 [blocks, runs of a block] -> [blocks, kv_heads, BLOCK, head_dim]."""
+    taken = pool.index_select(0, runs.flatten()).view(*runs.shape, *pool.shape[1:])
+    by_head = taken.transpose(1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    return by_head.flatten(2, 3)
