@@ -1,7 +1,8 @@
 """A worker process without a model: the real process and socket around a `Programs` that follows a script.
 
 A choice echoes its node's ids, one a step, each raised by the number of the choice; the byte of the same number is the
-text. The configuration's `model` says how loading goes, and the first id of a prompt may be one of the orders below.
+text. The configuration's `model` says how loading goes, and the first id of a prompt may be one of the orders below,
+ids that no byte has and every vocabulary of the tests knows.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.messages import PROTOCOL_VERSION, Abort, CloseProgram, Stats, SubmitTree, Welcome
 from radixrt.worker.process import main
 
-FAULT = 9001
+FAULT = 509
 """The next step raises."""
-KILL = 9002
+KILL = 510
 """The next step kills the process."""
-REFUSE = 9003
+REFUSE = 511
 """The node fails."""
 
 STEP_SECONDS = 0.001
