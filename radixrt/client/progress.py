@@ -7,10 +7,11 @@ from types import TracebackType
 
 
 class ProgressLine:
-    """One line on standard error that counts up; nothing if there is nothing to wait for."""
+    """A line on standard error that counts up in a terminal, and in a log says once what is going on."""
 
     def __init__(self) -> None:
-        self._shown = False
+        self._stage = ""
+        self._counts = sys.stderr is not None and sys.stderr.isatty()
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -18,11 +19,14 @@ class ProgressLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._shown:
+        if self._stage and self._counts:
             print(file=sys.stderr)
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Show that `done` of `total` bytes are through `stage`."""
-        self._shown = True
-        line = f"\rradixrt: {stage} {done / total:4.0%} of {total / 1e6:,.0f} MB"
-        print(line.ljust(60), end="", file=sys.stderr, flush=True)
+        size = f"{total / 1e6:,.0f} MB"
+        if self._counts:
+            print(f"\rradixrt: {stage} {done / total:4.0%} of {size}".ljust(60), end="", file=sys.stderr, flush=True)
+        elif stage != self._stage:
+            print(f"radixrt: {stage} of {size}", file=sys.stderr)
+        self._stage = stage
