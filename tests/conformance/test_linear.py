@@ -77,15 +77,13 @@ def test_a_weight_is_prepared_from_any_float_format(
 
 
 def test_a_quantised_weight_means_what_it_expands_to(backend: KernelBackend, random: torch.Generator) -> None:
+    # GGUF's Q8_0: of each 32 values first their float16 scale, then their signed bytes.
     codes = torch.randint(-127, 128, (40, 64), generator=random, dtype=torch.int8)
-    scale = 2**-6
-    data = torch.cat(
-        [torch.full((40, 2, 1), scale, dtype=torch.float16).view(torch.uint8), codes.view(40, 2, 32).view(torch.uint8)],
-        dim=2,
-    )
-    raw = RawWeight("Q8_0", data.flatten(1), (40, 64), lambda: codes.float() * scale)
+    scales = torch.full((40, 2, 1), 2**-6, dtype=torch.float16)
+    data = torch.cat([scales.view(torch.uint8), codes.view(torch.uint8).view(40, 2, 32)], dim=2).flatten(1)
+    raw = RawWeight("Q8_0", data, (40, 64), lambda: codes.float() * 2**-6)
     x = rows_of(5, 64, backend, random)
-    expected = x.double() @ (codes.double() * scale).t()
+    expected = x.double() @ (codes.double() * 2**-6).t()
     actual = backend.linear(x, backend.prepare_weight(raw))
     # A backend may compute on the codes, with activations rounded to the format's own eight bits.
     torch.testing.assert_close(actual.double(), expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
