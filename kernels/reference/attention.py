@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from radixrt.kernels.interface import AttentionShape
-from radixrt.kernels.reference.kv_pool import BLOCK, gather
+from radixrt.kernels.reference.kv_pool import BLOCK
 from radixrt.kernels.reference.plan import QUERY_TILE, AttentionPlan, ChunkPlan, DecodePlan
 
 LOWEST = torch.finfo(torch.float32).min / 2
 """Stands in for the maximum of no scores: finite, so that subtracting it from itself is 0 and not NaN."""
-GATHER_BYTES = 2**20
-"""Bytes of float32 keys that rows of one token gather at a time, about what stays in a core's second-level cache."""
 
 
 @dataclass(frozen=True)
@@ -57,30 +55,30 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, shape: 
     scaled = (q.float() * shape.scale).unflatten(1, (shape.kv_heads, -1))
     if plan.decode is not None:
         tokens = plan.decode.tokens
-        out[tokens] = _attend_decode(scaled[tokens], keys, values, plan.decode).flatten(1, 2).to(q.dtype)
+        out[tokens] = _attend_decode(scaled[tokens], keys, values, plan, plan.decode).flatten(1, 2).to(q.dtype)
     for chunk in plan.chunks:
-        own = scaled[chunk.start : chunk.end]
-        out[chunk.start : chunk.end] = _attend_chunk(own, keys, values, chunk).flatten(1, 2)
+        own = slice(chunk.start, chunk.end)
+        out[own] = _attend_chunk(scaled[own], keys, values, plan, chunk).flatten(1, 2)
     return out
 
 
-def _attend_decode(q: Tensor, keys: Tensor, values: Tensor, plan: DecodePlan) -> Tensor:
+def _attend_decode(q: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, decode: DecodePlan) -> Tensor:
     """[rows, kv_heads, group, head_dim] -> the same shape."""
     rows, kv_heads, group, head_dim = q.shape
-    tiles = q.new_zeros(len(plan.tile_runs), kv_heads, QUERY_TILE, head_dim)
-    _places(tiles, group)[plan.pair_tiles, :, plan.pair_places] = q[plan.pair_rows]
-    together = max(1, GATHER_BYTES // (kv_heads * BLOCK * head_dim * 4))
+    tiles = q.new_zeros(len(decode.tile_runs), kv_heads, QUERY_TILE, head_dim)
+    _places(tiles, group)[decode.pair_tiles, :, decode.pair_places] = q[decode.pair_rows]
     partials: list[tuple[Tensor, Tensor, Tensor]] = []
     end = 0
-    for first in range(0, len(tiles), together):
-        own = slice(first, first + together)
-        start, end = end, end + sum(plan.tile_pairs[own])
-        where = (plan.pair_tiles[start:end] - first, slice(None), plan.pair_places[start:end])
-        block_keys, block_values = gather(keys, plan.tile_runs[own]), gather(values, plan.tile_runs[own])
-        partials.append(_decode_partials(tiles[own], block_keys, block_values, where, plan.hidden[start:end], group))
+    for first in range(0, len(tiles), plan.blocks_at_a_time):
+        own = slice(first, first + plan.blocks_at_a_time)
+        start, end = end, end + sum(decode.tile_pairs[own])
+        where = (decode.pair_tiles[start:end] - first, slice(None), decode.pair_places[start:end])
+        block_keys = plan.keys.read(keys, decode.tile_runs[own])
+        block_values = plan.values.read(values, decode.tile_runs[own])
+        partials.append(_decode_partials(tiles[own], block_keys, block_values, where, decode.hidden[start:end], group))
     top, weight, weighted = (torch.cat(parts) for parts in zip(*partials, strict=True))
     total = Partial.empty(rows, kv_heads, group, head_dim=head_dim)
-    for pairs in plan.rank_pairs:
+    for pairs in decode.rank_pairs:
         seeing = slice(len(pairs))
         own_rows = Partial(total.top[seeing], total.weight[seeing], total.values[seeing])
         own_rows.merge(Partial(top[pairs], weight[pairs], weighted[pairs]))
@@ -109,16 +107,16 @@ def _places(tiles: Tensor, group: int) -> Tensor:
     return tiles[:, :, : places * group].unflatten(2, (places, group))
 
 
-def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, plan: ChunkPlan) -> Tensor:
+def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, chunk: ChunkPlan) -> Tensor:
     """[tokens, kv_heads, group, head_dim] -> the same shape."""
     tokens, kv_heads, group, head_dim = q.shape
-    tiles = q.new_zeros(kv_heads, plan.tiles * QUERY_TILE, head_dim)
+    tiles = q.new_zeros(kv_heads, chunk.tiles * QUERY_TILE, head_dim)
     tiles[:, : tokens * group] = q.transpose(0, 1).flatten(1, 2)
-    tiles = tiles.view(kv_heads, plan.tiles, QUERY_TILE, head_dim)
-    total = Partial.empty(kv_heads, plan.tiles, QUERY_TILE, head_dim=head_dim)
-    for block in plan.blocks:
+    tiles = tiles.view(kv_heads, chunk.tiles, QUERY_TILE, head_dim)
+    total = Partial.empty(kv_heads, chunk.tiles, QUERY_TILE, head_dim=head_dim)
+    for block in chunk.blocks:
         seeing = slice(block.first_tile, block.end_tile)
-        block_keys, block_values = gather(keys, block.runs)[0], gather(values, block.runs)[0]
+        (block_keys,), (block_values,) = plan.keys.read(keys, block.runs), plan.values.read(values, block.runs)
         own = Partial(total.top[:, seeing], total.weight[:, seeing], total.values[:, seeing])
         own.merge(_chunk_partial(tiles[:, seeing], block_keys, block_values, block.hidden))
     rows = total.result().flatten(1, 2)[:, : tokens * group]

@@ -33,7 +33,7 @@ class ReferenceBackend:
         kv_pool.copy_slots(kv, copies)
 
     def plan(self, layout: BatchLayout) -> ReferencePlan:
-        return ReferencePlan(layout)
+        return ReferencePlan(layout, self.dtype)
 
     def embed(self, ids: Tensor, table: Tensor) -> Tensor:
         return matrices.embed(ids, table)

@@ -66,8 +66,25 @@ def write(pool: Tensor, head_slots: Tensor, new: Tensor) -> None:
     pool.view(-1, pool.shape[-1]).index_copy_(0, head_slots, new.reshape(-1, new.shape[-1]))
 
 
-def gather(pool: Tensor, runs: Tensor) -> Tensor:
-    """Blocks of one layer in float32: int64 [blocks, runs of a block] -> [blocks, kv_heads, BLOCK, head_dim]."""
-    taken = pool.index_select(0, runs.flatten()).view(*runs.shape, *pool.shape[1:])
-    by_head = taken.transpose(1, 2).to(torch.float32, memory_format=torch.contiguous_format)
-    return by_head.flatten(2, 3)
+class BlockReader:
+    """Reads blocks of keys or values in float32, a few at a time, into memory that it keeps.
+
+    A block is read into the same place again and again, so that it is found in the processor's cache, and so that no
+    step pays for fresh pages of memory.
+    """
+
+    def __init__(self, blocks: int, page_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+        length = run_slots(page_size)
+        self._runs = torch.empty(blocks * (BLOCK // length), kv_heads * length * head_dim, dtype=dtype)
+        self._blocks = torch.empty(blocks, kv_heads, BLOCK, head_dim)
+        self._run_size = (kv_heads, length, head_dim)
+
+    def read(self, pool: Tensor, runs: Tensor) -> Tensor:
+        """Blocks of one layer: int64 [n, runs of a block] -> [n, kv_heads, BLOCK, head_dim], until the next read."""
+        taken = self._runs[: runs.numel()]
+        torch.index_select(pool.flatten(1), 0, runs.flatten(), out=taken)
+        out = self._blocks[: len(runs)]
+        kv_heads, length, head_dim = self._run_size
+        by_head = taken.view(*runs.shape, *self._run_size).transpose(1, 2)
+        out.view(len(runs), kv_heads, -1, length, head_dim).copy_(by_head)
+        return out

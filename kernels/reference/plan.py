@@ -6,16 +6,21 @@ prefix was computed or what else is in the batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from radixrt.kernels.interface import AttentionShape, BatchLayout
-from radixrt.kernels.reference.kv_pool import BLOCK, head_slots, run_slots
+from radixrt.kernels.reference.kv_pool import BLOCK, BlockReader, head_slots, run_slots
 
 QUERY_TILE = 16
 """Query rows of one attention product: the query heads that share a key head, of one or several tokens."""
+CHUNK_TILES = 32
+"""Tiles that go over a block together: their scores fit a core's second-level cache."""
+READ_BYTES = 2**20
+"""Float32 keys that one-token rows take at a time, for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class DecodePlan:
 
 @dataclass(frozen=True)
 class ChunkBlock:
-    """One block of keys for one row of several tokens, and the tiles of query rows that see any of it."""
+    """One block of keys for the tokens of a chunk, and the tiles of query rows that see any of it."""
 
     runs: Tensor
     """int64 [1, runs of a block]"""
@@ -59,7 +64,7 @@ class ChunkBlock:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """One row of several tokens, `start` to `end` in the step."""
+    """Tokens of one row, `start` to `end` in the step."""
 
     start: int
     end: int
@@ -71,6 +76,9 @@ class ChunkPlan:
 class AttentionPlan:
     """How one kind of attention layer reads the step's keys."""
 
+    keys: BlockReader
+    values: BlockReader
+    blocks_at_a_time: int
     decode: DecodePlan | None
     chunks: list[ChunkPlan]
 
@@ -80,6 +88,8 @@ class ReferencePlan:
     """A step's layout, and what was derived from it for each kind of layer there is."""
 
     layout: BatchLayout
+    dtype: torch.dtype
+    """Of the pool."""
     _head_slots: dict[int, Tensor] = field(default_factory=dict)
     _attention: dict[AttentionShape, AttentionPlan] = field(default_factory=dict)
 
@@ -92,17 +102,25 @@ class ReferencePlan:
     def attention(self, shape: AttentionShape) -> AttentionPlan:
         """How layers of this shape read the step's keys."""
         if shape not in self._attention:
-            self._attention[shape] = _plan_attention(self.layout, shape.heads // shape.kv_heads, shape.window)
+            self._attention[shape] = _plan_attention(self.layout, shape, self.dtype)
         return self._attention[shape]
 
 
-def _plan_attention(layout: BatchLayout, group: int, window: int | None) -> AttentionPlan:
+def _plan_attention(layout: BatchLayout, shape: AttentionShape, dtype: torch.dtype) -> AttentionPlan:
+    group = shape.heads // shape.kv_heads
     # A group of heads larger than a tile does not fit the batch of one-token rows; as a chunk it takes several tiles.
     together = (layout.query_starts.diff() == 1) & (group <= QUERY_TILE)
     decode, chunks = torch.nonzero(together)[:, 0], torch.nonzero(~together)[:, 0]
+    blocks = max(1, READ_BYTES // (4 * shape.kv_heads * BLOCK * shape.head_dim))
+    keys, values = (
+        BlockReader(blocks, layout.page_size, shape.kv_heads, shape.head_dim, dtype) for _ in ("keys", "values")
+    )
     return AttentionPlan(
-        decode=_plan_decode(layout, decode, QUERY_TILE // group, window) if len(decode) else None,
-        chunks=[_plan_chunk(layout, row, group, window) for row in chunks.tolist()],
+        keys,
+        values,
+        blocks,
+        decode=_plan_decode(layout, decode, QUERY_TILE // group, shape.window) if len(decode) else None,
+        chunks=[chunk for row in chunks.tolist() for chunk in _plan_chunks(layout, row, group, shape.window)],
     )
 
 
@@ -139,14 +157,21 @@ def _plan_decode(layout: BatchLayout, rows: Tensor, room: int, window: int | Non
     )
 
 
-def _plan_chunk(layout: BatchLayout, row: int, group: int, window: int | None) -> ChunkPlan:
+def _plan_chunks(layout: BatchLayout, row: int, group: int, window: int | None) -> Iterator[ChunkPlan]:
     start, end = layout.query_starts[row : row + 2].tolist()
-    last = int(layout.context_lengths[row]) - 1
-    first = last + 1 - (end - start)
+    first = int(layout.context_lengths[row]) - (end - start)
+    runs = _block_runs(layout, torch.tensor([row]))[0]
+    tokens = max(1, CHUNK_TILES * QUERY_TILE // group)
+    for offset in range(0, end - start, tokens):
+        chunk_end = min(start + offset + tokens, end)
+        yield _plan_chunk(start + offset, chunk_end, first + offset, runs, group, window)
+
+
+def _plan_chunk(start: int, end: int, first: int, runs: Tensor, group: int, window: int | None) -> ChunkPlan:
+    last = first + (end - start) - 1
     tiles = -(-(end - start) * group // QUERY_TILE)
     # The rows that fill the last tile stand at the last position; what they yield is dropped.
     positions = (first + torch.arange(tiles * QUERY_TILE) // group).clamp_(max=last).view(tiles, QUERY_TILE)
-    runs = _block_runs(layout, torch.tensor([row]))[0]
     blocks = []
     for block in range(int(_first_seen(positions[0, :1], window)) // BLOCK, last // BLOCK + 1):
         keys = block * BLOCK + torch.arange(BLOCK)

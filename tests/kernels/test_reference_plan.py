@@ -22,7 +22,8 @@ def step(rows: list[tuple[int, int, list[int]]], page_size: int = 16) -> Referen
             positions=torch.zeros(tokens, dtype=torch.int32),
             slots=torch.zeros(tokens, dtype=torch.int64),
             page_size=page_size,
-        )
+        ),
+        torch.bfloat16,
     )
 
 
@@ -57,6 +58,13 @@ def test_a_chunk_masks_only_the_blocks_that_its_diagonal_crosses() -> None:
     pages = list(range(3 * BLOCK // 16))
     (chunk,) = step([(BLOCK, 3 * BLOCK, pages)]).attention(AttentionShape(4, 4, 64, 0.125)).chunks
     assert [block.hidden is None for block in chunk.blocks] == [True, True, False]
+
+
+def test_tokens_of_a_long_row_read_no_block_past_them() -> None:
+    pages = list(range(4 * BLOCK // 16))
+    chunks = step([(4 * BLOCK, 4 * BLOCK, pages)]).attention(AttentionShape(4, 1, 64, 0.125)).chunks
+    assert [(chunk.start, chunk.end) for chunk in chunks] == [(n, n + 128) for n in range(0, 4 * BLOCK, 128)]
+    assert [len(chunk.blocks) for chunk in chunks] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_a_plan_is_made_once_for_each_shape_of_layer() -> None:
