@@ -11,6 +11,9 @@ pytest_plugins = ["tests.support.fixtures"]
 # Tests make or ship what they load: asking a model hub could only wait for a network that may not be there.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# As the worker does, before torch is loaded: OpenMP threads that wait for a busy core sleep instead of spinning.
+os.environ.setdefault("GOMP_SPINCOUNT", "8000")
+
 # The same examples in every run, and no verdict on the speed of the machine.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")

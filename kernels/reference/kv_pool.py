@@ -5,9 +5,11 @@ Inside, slots are kept in runs: a page, or a part of it where a page is longer t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,7 +40,13 @@ def allocate_kv(shape: KvShape, dtype: torch.dtype) -> KvPool:
     """A pool of zeros: a masked slot weighs nothing only if what it holds is finite."""
     slots = run_slots(shape.page_size)
     size = (shape.layers, shape.pages * shape.page_size // slots, shape.kv_heads, slots, shape.head_dim)
-    return KvPool(torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype), shape.page_size)
+    return KvPool(_untouched_zeros(size, dtype), _untouched_zeros(size, dtype), shape.page_size)
+
+
+def _untouched_zeros(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros that take memory only where they are written: `torch.zeros` would fill gigabytes before the first token."""
+    data = np.zeros(math.prod(size) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(data).view(dtype).view(size)
 
 
 def copy_slots(kv: KvPool, copies: Sequence[tuple[int, int, int]]) -> None:
