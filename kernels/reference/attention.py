@@ -76,12 +76,13 @@ def _attend_decode(q: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan,
         block_keys = plan.keys.read(keys, decode.tile_runs[own])
         block_values = plan.values.read(values, decode.tile_runs[own])
         partials.append(_decode_partials(tiles[own], block_keys, block_values, where, decode.hidden[start:end], group))
-    top, weight, weighted = (torch.cat(parts) for parts in zip(*partials, strict=True))
+    top, weight, weighted = (torch.cat(parts)[decode.by_rank] for parts in zip(*partials, strict=True))
     total = Partial.empty(rows, kv_heads, group, head_dim=head_dim)
-    for pairs in decode.rank_pairs:
-        seeing = slice(len(pairs))
-        own_rows = Partial(total.top[seeing], total.weight[seeing], total.values[seeing])
-        own_rows.merge(Partial(top[pairs], weight[pairs], weighted[pairs]))
+    end = 0
+    for count in decode.rank_rows:
+        start, end = end, end + count
+        own_rows = Partial(total.top[:count], total.weight[:count], total.values[:count])
+        own_rows.merge(Partial(top[start:end], weight[start:end], weighted[start:end]))
     return total.result()
 
 

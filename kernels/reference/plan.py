@@ -17,10 +17,10 @@ from radixrt.kernels.reference.kv_pool import BLOCK, BlockReader, head_slots, ru
 
 QUERY_TILE = 16
 """Query rows of one attention product: the query heads that share a key head, of one or several tokens."""
-CHUNK_TILES = 32
-"""Tiles that go over a block together: their scores fit a core's second-level cache."""
+CHUNK_TILES = 64
+"""Tiles that go over a block together: few steps, while their scores are still found in cache."""
 READ_BYTES = 2**20
-"""Float32 keys that one-token rows take at a time, for the same reason."""
+"""Float32 keys that one-token rows take at a time: what a core's second-level cache holds beside values and scores."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,10 @@ class DecodePlan:
     """int64 [pairs]: place among the rows that a tile has room for."""
     hidden: Tensor
     """bool [pairs, 1, 1, BLOCK]"""
-    rank_pairs: list[Tensor]
-    """For each rank j, int64: the j-th block's pair of each row that sees more than j blocks, in the order of rows."""
+    by_rank: Tensor
+    """int64 [pairs]: the pairs in the order of merging, first each row's first block, then each row's second."""
+    rank_rows: list[int]
+    """For each rank j, the number of rows that see more than j blocks."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ def _plan_decode(layout: BatchLayout, rows: Tensor, room: int, window: int | Non
         pair_tiles=pair_tiles,
         pair_places=places % room,
         hidden=_hidden(keys, positions[pair_rows, None], window)[:, None, None],
-        rank_pairs=list(by_tile.argsort().split(rank_rows)),
+        by_rank=by_tile.argsort(),
+        rank_rows=rank_rows,
     )
 
 

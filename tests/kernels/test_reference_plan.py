@@ -50,7 +50,7 @@ def test_a_window_reads_only_the_blocks_it_reaches() -> None:
     pages = list(range(4 * BLOCK // 16))
     plan = step([(1, 4 * BLOCK, pages), (20, 4 * BLOCK, pages), (1, 3 * BLOCK + 5, pages)]).attention(shape)
     assert plan.decode is not None
-    assert [len(pairs) for pairs in plan.decode.rank_pairs] == [2, 1]
+    assert plan.decode.rank_rows == [2, 1]
     assert [len(chunk.blocks) for chunk in plan.chunks] == [1]
 
 
@@ -63,8 +63,8 @@ def test_a_chunk_masks_only_the_blocks_that_its_diagonal_crosses() -> None:
 def test_tokens_of_a_long_row_read_no_block_past_them() -> None:
     pages = list(range(4 * BLOCK // 16))
     chunks = step([(4 * BLOCK, 4 * BLOCK, pages)]).attention(AttentionShape(4, 1, 64, 0.125)).chunks
-    assert [(chunk.start, chunk.end) for chunk in chunks] == [(n, n + 128) for n in range(0, 4 * BLOCK, 128)]
-    assert [len(chunk.blocks) for chunk in chunks] == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert [(chunk.start, chunk.end) for chunk in chunks] == [(n, n + BLOCK) for n in range(0, 4 * BLOCK, BLOCK)]
+    assert [len(chunk.blocks) for chunk in chunks] == [1, 2, 3, 4]
 
 
 def test_a_plan_is_made_once_for_each_shape_of_layer() -> None:
