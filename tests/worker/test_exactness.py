@@ -1,0 +1,118 @@
+"""What a prompt gives is the same bits, however its prefix was computed and whatever ran beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from radixrt.cache.prefix_cache import PrefixCache
+from radixrt.kernels.registry import load_backend
+from radixrt.model.loader import load_model
+from radixrt.protocol.ids import IdArray, as_ids
+from radixrt.protocol.plan import SampledToken, SampleSpec, StepPlan, StepResult
+from radixrt.protocol.sampling import SamplingParams
+from radixrt.scheduler.scheduler import Limits, Scheduler
+from radixrt.text.model_files import find_model
+from radixrt.text.tokenizer import load_tokenizer
+from radixrt.worker import executor
+from radixrt.worker.engine import Completion, Engine
+from radixrt.worker.executor import ModelExecutor
+
+PAGES, PAGE_SIZE = 512, 16
+
+
+class Bench:
+    """An engine on a real model that keeps the logits of one seed's request, and every plan."""
+
+    def __init__(self, folder: Path, dtype: str, step_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        files = find_model(str(folder))
+        kernels = load_backend("reference", dtype, "cpu")
+        model = load_model(files, kernels)
+        cache = PrefixCache(PAGES, PAGE_SIZE)
+        scheduler = Scheduler(cache, Limits(16, step_tokens, 512))
+        self.plans: list[StepPlan] = []
+        self.logits: list[Tensor] = []
+        self.watched = -1
+        inner = ModelExecutor(model, kernels, PAGES, PAGE_SIZE)
+        sample = executor.sample
+
+        def keep_logits(logits: Tensor, specs: Sequence[SampleSpec]) -> tuple[SampledToken, ...]:
+            self.logits += [row.clone() for row, spec in zip(logits, specs, strict=True) if spec.seed == self.watched]
+            return sample(logits, specs)  # type: ignore[return-value]
+
+        monkeypatch.setattr(executor, "sample", keep_logits)
+        bench = self
+
+        class Recording:
+            def submit(self, plan: StepPlan) -> StepResult:
+                bench.plans.append(plan)
+                return inner.submit(plan)
+
+        tokenizer = load_tokenizer(files)
+        self.engine = Engine(scheduler, Recording(), tokenizer, tokenizer.end_ids)
+
+    def logits_of(self, prompt: IdArray, others: Sequence[IdArray] = (), steps_before: int = 0) -> tuple[Tensor, int]:
+        """Logits [8, vocabulary] of eight greedy tokens after `prompt`, and how much of it was cached.
+
+        `others` run beside it; it is added after so many steps.
+        """
+        self.logits.clear()
+        self.plans.clear()
+        params = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+        long = SamplingParams(max_tokens=24, ignore_eos=True)
+        for i, other in enumerate(others):
+            self.engine.add(other, long, seed=100 + i)
+        for _ in range(steps_before):
+            self.engine.step()
+        self.watched = 7
+        request = self.engine.add(prompt, params, seed=7)
+        cached = 0
+        while self.engine.busy:
+            for event in self.engine.step():
+                if isinstance(event, Completion) and event.request == request:
+                    cached = event.usage.cached_tokens
+        assert len(self.logits) == 8
+        return torch.stack(self.logits), cached
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_cold_warm_chunked_and_crowded_rows_have_the_same_bits(
+    tiny_llama: Path, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    prompt = as_ids(rng.integers(3, 500, 150))
+    others = [as_ids(rng.integers(3, 500, int(n))) for n in rng.integers(10, 120, 15)]
+    others[3] = as_ids(np.concatenate([prompt[:100], others[3]]))
+
+    whole = Bench(tiny_llama, dtype, 512, monkeypatch)
+    cold, cached = whole.logits_of(prompt)
+    assert cached == 0
+    warm, cached = whole.logits_of(prompt)
+    assert cached == 149
+    assert torch.equal(cold, warm)
+    half_warm, cached = whole.logits_of(as_ids([*prompt[:77], 1, 2, 3]))
+    again = Bench(tiny_llama, dtype, 512, monkeypatch).logits_of(as_ids([*prompt[:77], 1, 2, 3]))
+    assert (cached, again[1]) == (77, 0)
+    assert torch.equal(half_warm, again[0])
+
+    for chunk in (1, 7, 16, 33, 64):
+        chunked, cached = Bench(tiny_llama, dtype, chunk, monkeypatch).logits_of(prompt)
+        assert cached == 0
+        assert torch.equal(cold, chunked), f"in chunks of {chunk}"
+
+    for steps_before in (0, 3, 9):
+        crowd = Bench(tiny_llama, dtype, 48, monkeypatch)
+        crowded, _ = crowd.logits_of(prompt, others, steps_before)
+        assert _mixed_steps(crowd.plans) >= 5, "prefill chunks and decode rows never shared a step"
+        assert max(len(plan.requests) for plan in crowd.plans) >= 12
+        assert torch.equal(cold, crowded), f"beside 15 others, {steps_before} steps late"
+
+
+def _mixed_steps(plans: Sequence[StepPlan]) -> int:
+    counts = [np.diff(plan.query_starts) for plan in plans]
+    return sum(bool((c == 1).any() and (c > 1).any()) for c in counts)
