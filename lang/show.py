@@ -62,8 +62,8 @@ def render_rich(title: str, strand: Strand, *, characters: int = SHOWN_CHARACTER
 
     def add(branch: Tree, below: Iterable[Line]) -> None:
         for line in below:
-            kind, _, rest = line.text.partition("  ")
-            add(branch.add(Text.assemble((kind, "cyan"), "  ", rest)), line.below)
+            kind, gap, rest = line.text.partition("  ")
+            add(branch.add(Text.assemble((kind, "cyan"), gap, rest)), line.below)
 
     add(tree, lines(strand, characters=characters))
     return tree

@@ -35,8 +35,9 @@ class PageMisuse(InternalError):
 class PagePool:
     """Pages `0..pages-1` of `page_size` slots each. Knows states, not contents.
 
-    Each transition checks that its pages are distinct and in the state it leads out of, and raises `PageMisuse`, with
-    nothing changed, where they are not.
+    A transition of pages that the caller names checks that they are distinct and in the state it leads out of, and
+    raises `PageMisuse`, with nothing changed, where they are not. Pages that the cache itself picks (`take`, `reclaim`)
+    are left to `check_invariants`: they are the ones that an eviction under way waits for.
     """
 
     def __init__(self, pages: int, page_size: int) -> None:
@@ -66,15 +67,17 @@ class PagePool:
 
     def enter(self, pages: NDArray[np.int32]) -> None:
         """owned -> in the tree."""
+        self.check(pages, PageState.OWNED)
         self._move(pages, PageState.OWNED, PageState.TREE)
 
     def give_back(self, pages: NDArray[np.int32]) -> None:
         """owned -> free."""
+        self.check(pages, PageState.OWNED)
         self._move(pages, PageState.OWNED, PageState.FREE)
         self._push(pages)
 
     def reclaim(self, pages: NDArray[np.int32]) -> None:
-        """in the tree -> free."""
+        """in the tree -> free; distinct pages of nodes that are leaving the tree."""
         self._move(pages, PageState.TREE, PageState.FREE)
         self._push(pages)
 
@@ -94,7 +97,6 @@ class PagePool:
             raise PageMisuse(f"these pages are not {state.name.lower()}: {was}")
 
     def _move(self, pages: NDArray[np.int32], source: PageState, target: PageState) -> None:
-        self.check(pages, source)
         self.states[pages] = target
         self.counts[source] -= len(pages)
         self.counts[target] += len(pages)

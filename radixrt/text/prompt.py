@@ -104,7 +104,9 @@ class PromptBuilder:
         """What was added, as ids. Text that starts a context gets the BOS that the tokenizer adds, once."""
         self._join()
         parts = [
-            self._tokenizer.encode(part, starts_context=starts_context and index == 0) if isinstance(part, str) else part
+            self._tokenizer.encode(part, starts_context=starts_context and index == 0)
+            if isinstance(part, str)
+            else part
             for index, part in enumerate(self._parts)
         ]
         bos = self._tokenizer.bos_id

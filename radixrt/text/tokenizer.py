@@ -80,7 +80,7 @@ class Tokenizer:
         """A rendered prompt as ids: special tokens are recognised, and the BOS added that is wanted and not there."""
         encode_utf8(text, "text")
         ids = self._rendered.encode(text, add_special_tokens=False).ids
-        if self.adds_bos and ids[:1] != [self.bos_id]:
+        if self.adds_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids = [self.bos_id, *ids]
         return as_ids(ids)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from radixrt.cache.prefix_cache import PrefixCache
 
+from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.errors import PromptTooLong
 from radixrt.protocol.events import FinishReason
 from radixrt.protocol.ids import as_ids

@@ -1,0 +1,38 @@
+"""Programs written in SGLang's frontend syntax run after their import is changed, and pass their own checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from radixrt.protocol.messages import TreeNode
+from tests.lang.scripted import Scripted
+
+PROGRAMS = Path(__file__).parents[1] / "cases" / "programs"
+
+
+def load(path: Path) -> ModuleType:
+    first, rest = path.read_text().split("\n", 1)
+    assert first == "import sglang as sgl"
+    module = ModuleType(path.stem)
+    exec(compile("import radixrt as sgl\n" + rest, str(path), "exec"), module.__dict__)
+    return module
+
+
+def obey_stops(prompt: str, node: TreeNode) -> str:
+    assert node.sampling is not None
+    text = f"{prompt[-2:]}{node.id}. Question\n?"[: node.sampling.max_tokens]
+    return text[: min((at for stop in node.sampling.stop if (at := text.find(stop)) >= 0), default=len(text))]
+
+
+@pytest.mark.parametrize("path", sorted(PROGRAMS.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_program_passes_its_check(path: Path, explicit: bool, backend: Scripted) -> None:
+    backend.script = obey_stops
+    other = Scripted(obey_stops)
+    program = load(path)
+    program.check(program.main(other if explicit else None))
+    assert (other if explicit else backend).opened > 0
+    assert (backend if explicit else other).opened == 0

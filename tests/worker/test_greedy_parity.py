@@ -1,0 +1,119 @@
+"""Greedy output through scheduler and prefix tree is that of transformers, token for token, in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from radixrt.config import WorkerConfig
+from radixrt.protocol.ids import as_ids
+from radixrt.protocol.sampling import SamplingParams
+from radixrt.text.model_files import ModelFiles, find_model
+from radixrt.text.tokenizer import load_tokenizer
+from radixrt.worker.build import build_engine
+from radixrt.worker.engine import Completion
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+TOKENS = 64
+PROMPTS = [
+    "The capital of France is",
+    "Once upon a time, in a village by the sea,",
+    "def fibonacci(n):\n    ",
+    "SELECT name, age FROM people WHERE",
+    "Dear Sir or Madam,\n\nI am writing to",
+    '{"name": "Ada", "born": 1815, "works": [',
+    "1 2 3 4 5 6 7",
+    "Question: What is 17 + 25?\nAnswer:",
+    "The chemical symbol for gold is",
+    "To make a good cup of tea, first",
+    "Il était une fois",
+    "Die Hauptstadt von Deutschland ist",
+    "🙂 means happy, 🙁 means",
+    "   leading spaces and\ttabs",
+    "# Introduction\n\nThis chapter is about",
+    "A B C D E F G H I J K L M N",
+    'He said, "I don\'t know," and then',
+    "<|im_start|>user\nWhat is the capital of Italy?<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|>user\nWrite a short poem about rain.<|im_end|>\n<|im_start|>assistant\n",
+    "The quick brown fox jumps over the lazy dog. " * 12,
+]
+
+
+def ours(model: str, prompts: Sequence[list[int]], **options: object) -> list[list[int]]:
+    """Greedy output of all prompts together, small chunks, then of all once more from a warm cache: both must agree."""
+    config = WorkerConfig(model=model, dtype="float32", kv_memory=2**28, step_tokens=48, **options)  # type: ignore[arg-type]
+    engine, _ = build_engine(config)
+    params = SamplingParams(temperature=0.0, max_tokens=TOKENS)
+    rounds = []
+    for _ in range(2):
+        requests = [engine.add(as_ids(prompt), params, seed=0) for prompt in prompts]
+        done: dict[int, Completion] = {}
+        while engine.busy:
+            done |= {event.request: event for event in engine.step() if isinstance(event, Completion)}
+        rounds.append([done[request].output.tolist() for request in requests])
+    warm = [done[request].usage.cached_tokens for request in requests]
+    assert warm == [len(prompt) - 1 for prompt in prompts], "the second round was not served from the cache"
+    assert rounds[0] == rounds[1]
+    return rounds[0]
+
+
+def theirs(model: PreTrainedModel, prompts: Sequence[list[int]], end_ids: frozenset[int]) -> list[list[int]]:
+    """Greedy output of transformers, prompt by prompt."""
+    outputs = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        with torch.inference_mode():
+            whole = model.generate(  # type: ignore[operator]
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=TOKENS,
+                eos_token_id=sorted(end_ids) or None,
+                pad_token_id=0,
+            )
+        outputs.append(whole[0, len(prompt) :].tolist())
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def smollm2_prompts(smollm2_files: ModelFiles) -> list[list[int]]:
+    tokenizer = load_tokenizer(smollm2_files)
+    return [tokenizer.encode_rendered(prompt).tolist() for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="module")
+def smollm2_answers(smollm2_oracle: PreTrainedModel, smollm2_prompts: list[list[int]]) -> list[list[int]]:
+    return theirs(smollm2_oracle, smollm2_prompts, frozenset([2]))
+
+
+def test_twenty_prompts_on_the_gguf_file(
+    smollm2_files: ModelFiles, smollm2_prompts: list[list[int]], smollm2_answers: list[list[int]]
+) -> None:
+    assert len({tuple(answer) for answer in smollm2_answers}) == len(PROMPTS) == 20
+    assert ours(str(smollm2_files.gguf), smollm2_prompts) == smollm2_answers
+
+
+def test_twenty_prompts_on_the_same_weights_as_a_safetensors_folder(
+    smollm2_folder: Path, smollm2_prompts: list[list[int]], smollm2_answers: list[list[int]]
+) -> None:
+    tokenizer = load_tokenizer(find_model(str(smollm2_folder)))
+    assert [tokenizer.encode_rendered(prompt).tolist() for prompt in PROMPTS] == smollm2_prompts
+    assert ours(str(smollm2_folder), smollm2_prompts) == smollm2_answers
+
+
+@pytest.mark.parametrize("name", ["tiny_llama", "tiny_mistral", "tiny_qwen2", "tiny_qwen3"])
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_tiny_models_of_the_family(name: str, page_size: int, request: pytest.FixtureRequest) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder: Path = request.getfixturevalue(name)
+    tokenizer = load_tokenizer(find_model(str(folder)))
+    prompts = [tokenizer.encode_rendered(prompt).tolist() for prompt in PROMPTS]
+    oracle = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    assert ours(str(folder), prompts, page_size=page_size) == theirs(oracle, prompts, tokenizer.end_ids)
