@@ -21,6 +21,11 @@ _LLAMA3_WORDS = (
     r"|\s+(?!\S)|\s+"
 )
 _QWEN2_WORDS = _LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
+_TEKKEN_WORDS = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def _split(words: str) -> pre_tokenizers.PreTokenizer:
@@ -45,8 +50,12 @@ _PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
     "smollm": _smollm,
     "llama-bpe": lambda: _split(_LLAMA3_WORDS),
     "qwen2": lambda: _split(_QWEN2_WORDS),
+    "tekken": lambda: _split(_TEKKEN_WORDS),
 }
 """How text is cut into words before byte-level BPE, by `tokenizer.ggml.pre`."""
+_MADE_BY_TIKTOKEN = ("llama-bpe", "tekken")
+"""Vocabularies in which a word that is a token is never cut, and whose texts begin with a BOS unless the file says no
+(so in llama.cpp, which files rely on)."""
 
 
 def read_gguf_tokenizer(path: Path) -> TokenizerParts:
@@ -56,9 +65,9 @@ def read_gguf_tokenizer(path: Path) -> TokenizerParts:
     def field(name: str, default: Any = None) -> Any:
         return file.field(f"tokenizer.ggml.{name}", default)
 
-    kind, pieces = field("model"), field("tokens")
+    kind, pre, pieces = field("model"), field("pre", "default"), field("tokens")
     if kind == "gpt2":
-        tokenizer = _byte_level(pieces, field("merges", []), field("pre", "default"), path)
+        tokenizer = _byte_level(pieces, field("merges", []), pre, path)
     elif kind == "llama":
         tokenizer = _sentencepiece(pieces, field("scores", []), add_space=field("add_space_prefix", True))
     else:
@@ -69,7 +78,7 @@ def read_gguf_tokenizer(path: Path) -> TokenizerParts:
         tokenizer=tokenizer,
         bos=None if bos is None else pieces[bos],
         eos=None if eos is None else pieces[eos],
-        adds_bos=field("add_bos_token", kind == "llama"),
+        adds_bos=field("add_bos_token", kind == "llama" or pre in _MADE_BY_TIKTOKEN),
         end_ids=frozenset(end for end in map(field, _END_FIELDS) if end is not None),
         chat_template=file.field("tokenizer.chat_template", None),
     )
@@ -82,7 +91,7 @@ def _byte_level(pieces: list[str], merges: list[str], pre: str, path: Path) -> T
         raise UnsupportedModel(f"{path} cuts text into words as {pre!r} does; known are: {known}")
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     tokenizer = Tokenizer(
-        models.BPE({piece: i for i, piece in enumerate(pieces)}, pairs, ignore_merges=pre == "llama-bpe")
+        models.BPE({piece: i for i, piece in enumerate(pieces)}, pairs, ignore_merges=pre in _MADE_BY_TIKTOKEN)
     )
     if pre == "qwen2":
         tokenizer.normalizer = normalizers.NFC()

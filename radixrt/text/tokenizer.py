@@ -33,10 +33,11 @@ class Tokenizer:
     """Tokenises without state: where a text stands in a context is for the caller to say."""
 
     def __init__(self, parts: TokenizerParts) -> None:
-        self.vocabulary_size: int = parts.tokenizer.get_vocab_size(with_added_tokens=True)
+        added = parts.tokenizer.get_added_tokens_decoder()
+        self.vocabulary_size: int = max(parts.tokenizer.get_vocab_size(), *(i + 1 for i in added), 0)
+        """Ids that may be asked for: 0 to this, less one. A model's embedding may be padded with rows past them."""
         self.chat_template = parts.chat_template
         """The Jinja source of the model's chat template, if it has one."""
-        added = parts.tokenizer.get_added_tokens_decoder()
         self.special_ids: Mapping[str, int] = {t.content: i for i, t in added.items() if t.special}
         """Special tokens by their text. Tokens that were merely added (Qwen 3's `<think>`) are ordinary text."""
         self.bos_text = parts.bos or ""
@@ -85,15 +86,25 @@ class Tokenizer:
         return as_ids(ids)
 
     def encode_bytes(self, data: bytes) -> IdArray:
-        """What a stop string left of a token as ids: by text as far as it is UTF-8, the rest byte by byte."""
+        """What a stop string left of a token as ids: by text as far as it is UTF-8, the rest byte by byte.
+
+        The ids stand for exactly `data`, less bytes that no token of the vocabulary has.
+        """
         try:
-            return self.encode(data.decode())
+            text, rest = data.decode(), b""
         except UnicodeDecodeError as error:
-            whole = self.encode(data[: error.start].decode())
-            return as_ids([*whole, *(self._byte_ids[byte] for byte in data[error.start :])])
+            text, rest = data[: error.start].decode(), data[error.start :]
+        ids = self.encode(text).tolist()
+        if b"".join(map(self.token_bytes, ids)) != text.encode():
+            # A normalizer changed the text (Qwen's composes accents), but the context has to be what was shown.
+            ids, rest = [], data
+        return as_ids([*ids, *(self._byte_ids[byte] for byte in rest if byte in self._byte_ids)])
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for in text; none for a special token. Raises `IndexError` past the last id."""
+        """The bytes that a token stands for in text.
+
+        None for a special token, and for an id that pads the embedding: a model may choose one.
+        """
         if token in self._special:
             return b""
         added = self._added.get(token)
@@ -101,15 +112,16 @@ class Tokenizer:
             return added
         piece = self._rendered.id_to_token(token)
         if piece is None:
-            if not 0 <= token < self.vocabulary_size:
-                raise IndexError(f"token {token} is not one of {self.vocabulary_size}")
             return b""
         return sentencepiece_bytes(piece) if self._sentencepiece else byte_level_bytes(piece)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of a whole sequence; special tokens are left out, what is no UTF-8 becomes U+FFFD."""
+    def decode(self, ids: Iterable[int], *, starts_context: bool = False) -> str:
+        """The text of a sequence; special tokens are left out, what is no UTF-8 becomes U+FFFD.
+
+        Where `starts_context`, the space that SentencePiece vocabularies put before the first word is taken away.
+        """
         text = b"".join(self.token_bytes(int(token)) for token in ids).decode(errors="replace")
-        return text.removeprefix(" ") if self._sentencepiece else text
+        return text.removeprefix(" ") if self._sentencepiece and starts_context else text
 
     @cached_property
     def _byte_ids(self) -> dict[int, int]:
