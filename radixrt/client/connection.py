@@ -34,6 +34,7 @@ from radixrt.protocol.messages import (
     Welcome,
     WorkerMessage,
 )
+from radixrt.protocol.sampling import MAX_CHOICES
 
 T = TypeVar("T")
 
@@ -195,8 +196,8 @@ class ProgramLine:
 
 
 def choices_of(nodes: Sequence[TreeNode]) -> list[tuple[int, int]]:
-    """(node, choice) of all that the nodes generate."""
-    return [(node.id, choice) for node in nodes if node.sampling for choice in range(node.sampling.n)]
+    """(node, choice) of all that the nodes generate; of too many choices, those that the worker refuses."""
+    return [(node.id, choice) for node in nodes if node.sampling for choice in range(min(node.sampling.n, MAX_CHOICES))]
 
 
 def _fulfil(waiting: asyncio.Future[T], result: T) -> None:

@@ -15,7 +15,7 @@ from radixrt.errors import Aborted, InvalidRequest, RadixError
 from radixrt.protocol.events import Event, Failed, Finished, Tokens
 from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
 from radixrt.protocol.messages import Abort, CloseProgram, Stats, SubmitTree, TreeNode, Welcome
-from radixrt.protocol.sampling import SamplingParams
+from radixrt.protocol.sampling import MAX_CHOICES, SamplingParams
 from radixrt.protocol.segments import Ids
 from radixrt.worker.engine import Completion, Engine, EngineEvent, Progress, fresh_seed
 
@@ -135,7 +135,8 @@ class Programs:
 
     def _submit_node(self, program: _Program, spec: TreeNode) -> None:
         parent = None if spec.parent is None else program.nodes.get(spec.parent)
-        choices = 0 if spec.sampling is None else spec.sampling.n
+        # What is more than a request may ask for is refused when it starts, and must not cost memory before.
+        choices = 0 if spec.sampling is None else min(spec.sampling.n, MAX_CHOICES)
         node = _Node(spec, program, parent, open_choices=set(range(choices)))
         if spec.id in program.nodes:
             self._fail(node, InvalidRequest(f"node {spec.id} was already submitted", field="id"))

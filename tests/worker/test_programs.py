@@ -160,6 +160,17 @@ def test_a_wrong_node_is_told_with_its_field_and_disturbs_nobody(bad: TreeNode, 
     assert harness.cache.leases == 0
 
 
+@pytest.mark.parametrize("n", [0, -1, 129, 10**9])
+def test_a_number_of_choices_out_of_range_is_refused_at_once(n: int) -> None:
+    """S10"""
+    harness = Harness()
+    harness.submit(node(1, None, [1], SamplingParams(n=n)), node(2, None, [2]))
+    harness.run()
+    assert {e.field for e in harness.events if isinstance(e, Failed)} <= {"n"}
+    assert len(harness.ends(1)) == min(max(n, 0), 128)
+    assert isinstance(harness.ends(2)[0], Finished)
+
+
 def test_aborting_a_node_ends_it_and_all_below_it_once() -> None:
     harness = Harness()
     endless = SamplingParams(temperature=0.0, max_tokens=200, ignore_eos=True)
