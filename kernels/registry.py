@@ -100,7 +100,7 @@ def _resolve_dtype(entry: BackendEntry, dtype: str, kind: str) -> tuple[str, str
 def _processor_has_bfloat16() -> bool:
     """Whether the processor multiplies bfloat16 natively, so that it is faster than float32 and not slower."""
     # Older releases of torch cannot say; then float32 is right everywhere.
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
