@@ -305,7 +305,7 @@ def test_a_group_takes_expressions_lists_and_callables(backend: Scripted) -> Non
         forks[0] += "!"
         for refused in ("text", 7, ["too short"]):
             with pytest.raises(ValueError, match="branches take"):
-                forks += refused  # type: ignore[operator]
+                forks += refused  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest, match="not replaced"):
             forks[0] = forks[1]
         assert (len(forks), [f.text() for f in forks[0:1]]) == (2, ["0<0>ac!"])
@@ -318,7 +318,7 @@ def test_the_refusal_of_a_string_names_the_two_ways_that_work(backend: Scripted)
     @function
     def program(s: ProgramState) -> None:
         forks = s.fork(2)
-        forks += "text"  # type: ignore[assignment]
+        forks += "text"  # type: ignore[arg-type]
 
     with pytest.raises(ValueError, match=r"for f in forks: f \+= text.*lambda i: text"):
         program.run()

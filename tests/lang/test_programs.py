@@ -103,7 +103,9 @@ def test_several_choices_are_a_list_and_the_text_goes_on_with_the_first(backend:
     assert s["boats"] == ["one", "two", "three"]
     assert s.text() == "A:one|end"
     assert backend.prompts[1] == "A:one|"
-    assert [meta["completion_tokens"] for meta in s.get_meta_info("boats")] == [3, 3, 5]
+    metas = s.get_meta_info("boats")
+    assert isinstance(metas, list)
+    assert [meta["completion_tokens"] for meta in metas] == [3, 3, 5]
 
 
 def test_turns_as_expressions_methods_contexts_and_edges(backend: Scripted) -> None:
