@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from textwrap import shorten
 
 from rich.console import Console
 from rich.table import Table
@@ -113,11 +114,11 @@ def main() -> None:
     console.print("[bold]... and the same with every prompt computed whole.")
     plain, plain_seconds = hold_interviews(prefix_cache=False)
 
-    table = Table(title="Prompt tokens of three turns, and seconds to the first token of an answer (median turn)")
-    for heading in ("", "computed", "reused", "first token", "without cache: computed", "first token", "says"):
-        table.add_column(
-            heading, justify="left" if heading in ("", "says") else "right", overflow="ellipsis", no_wrap=True
-        )
+    table = Table(title="Prompt tokens of three turns, and median seconds to an answer's first token")
+    table.add_column("")
+    for heading in ("computed", "reused", "first token", "no cache: computed", "first token"):
+        table.add_column(heading, justify="right", min_width=8)
+    table.add_column("says")
     for person, with_cache, without in zip(INTERVIEWS, cached, plain, strict=True):
         table.add_row(
             person.split(",")[0],
@@ -126,7 +127,7 @@ def main() -> None:
             f"{median(with_cache.first_tokens):.2f} s",
             f"{without.computed:,}",
             f"{median(without.first_tokens):.2f} s",
-            with_cache.answers[0],
+            shorten(with_cache.answers[0], 80),
         )
     console.print(table)
 

@@ -65,19 +65,22 @@ def read_gguf_tokenizer(path: Path) -> TokenizerParts:
     def field(name: str, default: Any = None) -> Any:
         return file.field(f"tokenizer.ggml.{name}", default)
 
-    kind, pre, pieces = field("model"), field("pre", "default"), field("tokens")
+    kind, pre, pieces = field("model"), field("pre", "default"), field("tokens", [])
+    scores, types = field("scores", []), field("token_type", [])
+    if not pieces or any(counted and len(counted) != len(pieces) for counted in (scores, types)):
+        raise UnsupportedModel(f"{path} has no whole vocabulary: {len(pieces)} tokens, {len(types)} types")
     if kind == "gpt2":
         tokenizer = _byte_level(pieces, field("merges", []), pre, path)
-    elif kind == "llama":
-        tokenizer = _sentencepiece(pieces, field("scores", []), add_space=field("add_space_prefix", True))
+    elif kind == "llama" and scores:
+        tokenizer = _sentencepiece(pieces, scores, add_space=field("add_space_prefix", True))
     else:
-        raise UnsupportedModel(f"{path} has a vocabulary of kind {kind!r}; known are: gpt2, llama")
-    _add_tokens(tokenizer, pieces, field("token_type", []))
+        raise UnsupportedModel(f"{path} has a vocabulary of kind {kind!r}; known are: gpt2, llama with scores")
+    _add_tokens(tokenizer, pieces, types)
     bos, eos = field("bos_token_id"), field("eos_token_id")
     return TokenizerParts(
         tokenizer=tokenizer,
-        bos=None if bos is None else pieces[bos],
-        eos=None if eos is None else pieces[eos],
+        bos=None if bos is None else tokenizer.id_to_token(bos),
+        eos=None if eos is None else tokenizer.id_to_token(eos),
         adds_bos=field("add_bos_token", kind == "llama" or pre in _MADE_BY_TIKTOKEN),
         end_ids=frozenset(end for end in map(field, _END_FIELDS) if end is not None),
         chat_template=file.field("tokenizer.chat_template", None),
@@ -90,9 +93,11 @@ def _byte_level(pieces: list[str], merges: list[str], pre: str, path: Path) -> T
         known = ", ".join(_PRE_TOKENIZERS)
         raise UnsupportedModel(f"{path} cuts text into words as {pre!r} does; known are: {known}")
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
-    tokenizer = Tokenizer(
-        models.BPE({piece: i for i, piece in enumerate(pieces)}, pairs, ignore_merges=pre in _MADE_BY_TIKTOKEN)
-    )
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    try:
+        tokenizer = Tokenizer(models.BPE(ids, pairs, ignore_merges=pre in _MADE_BY_TIKTOKEN))
+    except Exception as error:  # The library raises nothing narrower.
+        raise UnsupportedModel(f"{path} has a vocabulary that cannot be used: {error}") from error
     if pre == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = make_words()

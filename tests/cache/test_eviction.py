@@ -99,6 +99,15 @@ def test_the_end_of_a_lease_counts_as_use() -> None:
     assert (world.found(A), world.found(B)) == (8, 0)
 
 
+def test_both_parts_of_a_node_that_is_cut_keep_its_age() -> None:
+    world = World(4, 4, "fifo")
+    world.compute(A)
+    world.compute(B)
+    world.start(A[:4]).abandon()
+    assert world.allocate(2) is not None
+    assert (world.found(A), world.found(B)) == (0, 8)
+
+
 def test_flushing_drops_all_that_is_not_leased_and_is_no_eviction() -> None:
     world = World(16, 4)
     for prompt in (A, B, C):
