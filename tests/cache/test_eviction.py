@@ -159,18 +159,17 @@ def test_eviction_looks_at_no_more_nodes_than_it_frees() -> None:
     for n in range(1000):
         world.compute([n, n])
     (root,) = world.cache._tree.roots.values()
-    tree_children = root.children
-    assert tree_children is not None
+    children = root.children
+    assert children is not None
 
     class Untouchable:
         """Children that can lose one, and cannot be walked."""
 
-        def remove(self, child: Node) -> bool:
-            return tree_children.remove(child)
+        remove = staticmethod(children.remove)
 
     root.children = Untouchable()  # type: ignore[assignment]
     assert world.allocate(500) is not None
-    root.children = tree_children
+    root.children = children
     world.check_tree_only()
     assert [world.found([n, n]) for n in (0, 249, 250, 999)] == [0, 0, 2, 2]
 

@@ -139,4 +139,4 @@ def test_lookups_and_hits_are_counted() -> None:
 def test_ids_of_another_width_are_the_same_tokens() -> None:
     world = World(4, 2)
     world.compute([5, 6, 7])
-    assert world.cache.match_length((), as_ids([5, 6, 7]).astype("int64")) == 3  # type: ignore[arg-type]
+    assert world.cache.match_length((), as_ids([5, 6, 7]).astype("int64")) == 3
