@@ -161,11 +161,12 @@ def test_eviction_looks_at_no_more_nodes_than_it_frees() -> None:
     (root,) = world.cache._tree.roots.values()
     children = root.children
     assert children is not None
+    remove_one = children.remove
 
     class Untouchable:
         """Children that can lose one, and cannot be walked."""
 
-        remove = staticmethod(children.remove)
+        remove = staticmethod(remove_one)
 
     root.children = Untouchable()  # type: ignore[assignment]
     assert world.allocate(500) is not None
