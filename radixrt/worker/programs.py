@@ -158,6 +158,8 @@ class Programs:
         pending = list(nodes)
         while pending:
             node = pending.pop()
+            if node.error is not None:
+                continue  # Aborted while it waited.
             try:
                 node.context = _prompt(node)
                 if node.spec.sampling is None:

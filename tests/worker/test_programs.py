@@ -187,6 +187,20 @@ def test_aborting_a_node_ends_it_and_all_below_it_once() -> None:
     assert harness.cache.leases == harness.cache.owned_pages == 0
 
 
+def test_a_node_aborted_while_it_waits_for_its_parent_is_never_started() -> None:
+    harness = Harness()
+    harness.submit(node(1, None, [1]), node(2, 1, [2]), node(3, 1, [3], None), node(4, 3, [4]))
+    harness.run(steps=2)
+    harness.programs.abort(CLIENT, Abort(1, 2))
+    harness.programs.abort(CLIENT, Abort(1, 3))
+    harness.run()
+    assert isinstance(harness.ends(1)[0], Finished)
+    for number in (2, 4):
+        assert [e.kind for e in harness.ends(number).values() if isinstance(e, Failed)] == ["Aborted"]
+        assert harness.output(number) == []
+    assert harness.programs.stats().aborts == {"blocked": 2}
+
+
 def test_closing_a_program_aborts_what_is_live_without_a_word() -> None:
     harness = Harness()
     endless = SamplingParams(temperature=0.0, max_tokens=200, ignore_eos=True)
