@@ -53,19 +53,19 @@ class Case:
     abort_delay: float = 0.0
 
 
-def random_cases(count: int, rng: random.Random, vocabulary: int) -> list[Case]:
+def random_cases(count: int, longest: int, rng: random.Random, vocabulary: int) -> list[Case]:
     """Programs with `count` generations in all: plain ones, several choices, forks, chains, forks after a chain."""
     stems = [[rng.randrange(3, vocabulary) for _ in range(rng.randrange(20, 90))] for _ in range(12)]
     cases: list[Case] = []
     generations = 0
     while generations < count:
-        case = Case(tuple(_random_tree(rng, stems, vocabulary)))
+        case = Case(tuple(_random_tree(rng, stems, longest, vocabulary)))
         cases.append(case)
         generations += sum(node.sampling.n for node in case.nodes if node.sampling)
     return cases
 
 
-def _random_tree(rng: random.Random, stems: list[list[int]], vocabulary: int) -> Iterator[TreeNode]:
+def _random_tree(rng: random.Random, stems: list[list[int]], longest: int, vocabulary: int) -> Iterator[TreeNode]:
     def segment(ids: list[int]) -> tuple[Ids, ...]:
         return (Ids(pack_ids(ids)),)
 
@@ -74,7 +74,7 @@ def _random_tree(rng: random.Random, stems: list[list[int]], vocabulary: int) ->
 
     def params(n: int = 1) -> SamplingParams:
         return SamplingParams(
-            max_tokens=rng.randrange(4, 40),
+            max_tokens=rng.randrange(4, longest),
             temperature=rng.choice([0.0, 0.8]),
             top_p=rng.choice([1.0, 0.9]),
             frequency_penalty=rng.choice([0.0, 0.0, 0.5]),
@@ -235,10 +235,15 @@ def check(case: Case, got: Answers, decode: dict[int, bytes]) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("generations", "least"),
-    [pytest.param(200, 0, id="200"), pytest.param(1000, 20, id="1000", marks=pytest.mark.long)],
+    ("generations", "longest", "step_tokens", "least"),
+    [
+        pytest.param(200, 40, 96, 0, id="200"),
+        pytest.param(1000, 72, 224, 20, id="1000", marks=pytest.mark.long),
+    ],
 )
-def test_random_programs_under_pressure_all_end_right(tiny_llama: Path, generations: int, least: int) -> None:
+def test_random_programs_under_pressure_all_end_right(
+    tiny_llama: Path, generations: int, longest: int, step_tokens: int, least: int
+) -> None:
     """`least`: aborts that must have met a request in each state, so that the run shows what it claims to."""
     from radixrt.client.loop import shared_loop
     from radixrt.text.model_files import find_model
@@ -247,7 +252,7 @@ def test_random_programs_under_pressure_all_end_right(tiny_llama: Path, generati
     rng = random.Random(generations)
     tokenizer = load_tokenizer(find_model(str(tiny_llama)))
     decode = {i: tokenizer.token_bytes(i) for i in range(tokenizer.vocabulary_size)}
-    plain = random_cases(generations, rng, tokenizer.vocabulary_size)
+    plain = random_cases(generations, longest, rng, tokenizer.vocabulary_size)
     answer_alone(plain, tiny_llama)
     cases = with_stop_strings(plain, rng, decode)
     answer_alone([case for case in cases if not case.answers], tiny_llama)
@@ -258,8 +263,8 @@ def test_random_programs_under_pressure_all_end_right(tiny_llama: Path, generati
         dtype="float32",
         page_size=PAGE_SIZE,
         kv_memory=pages * _page_bytes(tiny_llama),
-        max_running=128,
-        step_tokens=96,
+        max_running=256,
+        step_tokens=step_tokens,
     ) as runtime:
         loop = shared_loop()
         assert runtime.info.pool_pages == pages
@@ -271,7 +276,8 @@ def test_random_programs_under_pressure_all_end_right(tiny_llama: Path, generati
             for case, got in zip(cases, loop.run(run_all(runtime, cases, at_once=400)), strict=True):
                 totals += check(case, got, decode)
             stats = runtime.stats()
-            if min(stats.aborts.get(state, 0) for state in STATES) >= least or rounds == 6:
+            met = min(stats.preemptions, *(stats.aborts.get(state, 0) for state in STATES))
+            if met >= least or rounds == 8:
                 break
         _check_premises(stats, totals, generations, least)
         flushed = runtime.flush_cache()
@@ -281,8 +287,8 @@ def test_random_programs_under_pressure_all_end_right(tiny_llama: Path, generati
 
 
 def _decide_abort(case: Case, rng: random.Random) -> None:
-    """Three in ten are aborted: after some pieces of text, or after a while, at any of their generations."""
-    case.abort = rng.choice([n for n in case.nodes if n.sampling]) if rng.random() < 0.3 else None
+    """Four in ten are aborted: after some pieces of text, or after a while, at any of their generations."""
+    case.abort = rng.choice([n for n in case.nodes if n.sampling]) if rng.random() < 0.4 else None
     case.abort_after_pieces = rng.choice([0, 0, 1, rng.randrange(1, 30)])
     case.abort_delay = rng.random() ** 2 * 3.0
 
