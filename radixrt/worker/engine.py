@@ -15,13 +15,14 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from radixrt.cache.node import Namespace
 from radixrt.errors import InternalError, InvalidRequest, RadixError
 from radixrt.protocol import sampling
 from radixrt.protocol.events import TokenLogprob, Usage
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.plan import SampledToken, SampleFailure, StepPlan, StepResult
 from radixrt.protocol.sampling import SamplingParams
-from radixrt.scheduler.request import Namespace, Request, TokenBuffer
+from radixrt.scheduler.request import Request, TokenBuffer
 from radixrt.scheduler.scheduler import Outcome, Scheduler
 from radixrt.worker.output import End, Output, Vocabulary
 
