@@ -9,8 +9,9 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from radixrt.client.runtime import Runtime
 from radixrt.config import WorkerConfig
 from radixrt.protocol.events import Event, Failed, Finished, Piece, TextEvent, Tokens
 from radixrt.protocol.ids import pack_ids, unpack_ids
-from radixrt.protocol.messages import Stats, SubmitTree, TreeNode
+from radixrt.protocol.messages import SubmitTree, TreeNode
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Ids
 from radixrt.worker.build import build_engine
@@ -42,19 +43,29 @@ Answers = dict[tuple[int, int], Answer]
 """By (node, choice)."""
 
 
+@dataclass(frozen=True)
+class Abortion:
+    """Which node to abort, and what to wait for: pieces of text, a pause in the node's text, or seconds."""
+
+    node: int
+    wait_for: Literal["pieces", "pause", "seconds"]
+    amount: float
+
+
 @dataclass
 class Case:
-    """A program, what it should come to, and where to abort it, if at all."""
+    """A program, what it should come to, and how to abort it, if at all."""
 
     nodes: tuple[TreeNode, ...]
     answers: Answers = field(default_factory=dict)
-    abort: TreeNode | None = None
-    abort_after_pieces: int = 0
-    abort_delay: float = 0.0
+    abortion: Abortion | None = None
 
 
 def random_cases(count: int, longest: int, rng: random.Random, vocabulary: int) -> list[Case]:
-    """Programs with `count` generations in all: plain ones, several choices, forks, chains, forks after a chain."""
+    """Programs with `count` generations in all: plain ones, several choices, forks, chains, forks after a chain.
+
+    One program in eight begins with a long prompt of its own: its prefill takes several steps.
+    """
     stems = [[rng.randrange(3, vocabulary) for _ in range(rng.randrange(20, 90))] for _ in range(12)]
     cases: list[Case] = []
     generations = 0
@@ -85,6 +96,8 @@ def _random_tree(rng: random.Random, stems: list[list[int]], longest: int, vocab
 
     stem = rng.choice(stems)
     prompt = segment(stem[: rng.randrange(1, len(stem) + 1)])
+    if rng.random() < 0.125:
+        prompt = segment([rng.randrange(3, vocabulary) for _ in range(longest * 6)])
     kind = rng.randrange(5)
     if kind == 0:
         yield TreeNode(0, None, prompt, params())
@@ -170,10 +183,19 @@ def _kept(answer: Answer) -> list[int]:
 
 async def run_case(runtime: Runtime, case: Case) -> Answers:
     """The case over the socket; returns when every choice has ended."""
+    loop = asyncio.get_running_loop()
+    abortion = case.abortion
     answers: Answers = {}
     open_choices = {(n.id, c) for n in case.nodes if n.sampling for c in range(n.sampling.n)}
     done = asyncio.Event()
     pieces = 0
+    timer: asyncio.TimerHandle | None = None
+
+    def abort_after(seconds: float, node: int) -> None:
+        nonlocal timer
+        if timer is not None:
+            timer.cancel()
+        timer = loop.call_later(seconds, session.abort, node)
 
     def on_event(event: TextEvent) -> None:
         nonlocal pieces
@@ -188,15 +210,19 @@ async def run_case(runtime: Runtime, case: Case) -> Answers:
             open_choices.discard((event.node, event.choice))
             if not open_choices:
                 done.set()
-        if case.abort and pieces == case.abort_after_pieces:
-            session.abort(case.abort.id)
+        match abortion:
+            case Abortion(node, "pieces", amount) if pieces == amount:
+                session.abort(node)
+            case Abortion(node, "pause", amount) if event.node == node:
+                abort_after(amount, node)
 
     session = runtime.open_program(on_event)
     session.submit(case.nodes)
-    if case.abort and not case.abort_after_pieces:
-        await asyncio.sleep(case.abort_delay)
-        session.abort(case.abort.id)
+    if abortion is not None and abortion.wait_for == "seconds":
+        abort_after(abortion.amount, abortion.node)
     await asyncio.wait_for(done.wait(), 300)
+    if timer is not None:
+        timer.cancel()
     session.close()
     return answers
 
@@ -218,7 +244,7 @@ def check(case: Case, got: Answers, decode: dict[int, bytes]) -> Counter[str]:
     for key, answer in got.items():
         expected = case.answers[key]
         if isinstance(answer.end, Failed):
-            assert case.abort is not None
+            assert case.abortion is not None
             assert answer.end.kind == "Aborted"
             assert answer.ids == expected.ids[: len(answer.ids)]
             ends["aborted"] += 1
@@ -234,18 +260,32 @@ def check(case: Case, got: Answers, decode: dict[int, bytes]) -> Counter[str]:
     return ends
 
 
+@dataclass(frozen=True)
+class Setting:
+    """How a round presses the worker."""
+
+    step_tokens: int
+    max_running: int
+    programs_at_once: int
+    copies: int = 1
+    """How often each program runs."""
+    long_prompts: bool = True
+
+
+CROWD = Setting(step_tokens=768, max_running=768, programs_at_once=3000, copies=3, long_prompts=False)
+"""More than fits the pool at every moment: evictions, preemptions."""
+TRICKLE = Setting(step_tokens=48, max_running=48, programs_at_once=12)
+"""Steps too small for a prompt: requests wait between the chunks of their prefill."""
+
+
 @pytest.mark.parametrize(
-    ("generations", "longest", "step_tokens", "least"),
-    [
-        pytest.param(200, 40, 96, 0, id="200"),
-        pytest.param(1000, 72, 224, 20, id="1000", marks=pytest.mark.long),
-    ],
+    ("generations", "longest", "least"),
+    [pytest.param(200, 40, 0, id="200"), pytest.param(1000, 72, 20, id="1000", marks=pytest.mark.long)],
 )
 def test_random_programs_under_pressure_all_end_right(
-    tiny_llama: Path, generations: int, longest: int, step_tokens: int, least: int
+    tiny_llama: Path, generations: int, longest: int, least: int
 ) -> None:
     """`least`: aborts that must have met a request in each state, so that the run shows what it claims to."""
-    from radixrt.client.loop import shared_loop
     from radixrt.text.model_files import find_model
     from radixrt.text.tokenizer import load_tokenizer
 
@@ -257,50 +297,77 @@ def test_random_programs_under_pressure_all_end_right(
     cases = with_stop_strings(plain, rng, decode)
     answer_alone([case for case in cases if not case.answers], tiny_llama)
     pages = working_set_pages(cases) // 4
-    totals: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for number in range(12):
+        counts += run_round(TRICKLE if number % 3 else CROWD, cases, rng, decode, tiny_llama, pages)
+        if number > 0 and least <= min(counts[name] for name in ("preemptions", *STATES)):
+            break
+    assert counts["right"] + counts["aborted"] >= generations
+    assert counts["right"] > generations // 2
+    assert counts["evictions"] >= max(least * 5 // 2, 5)
+    assert counts["preemptions"] >= max(least, 1)
+    assert counts["page copies"] >= max(least * 5 // 2, 5)
+    for state in STATES:
+        assert counts[state] >= least, f"too few aborts while {state}: {counts}"
+
+
+def run_round(
+    setting: Setting, cases: list[Case], rng: random.Random, decode: dict[int, bytes], folder: Path, pages: int
+) -> Counter[str]:
+    """Run the cases in a worker of its own, check every answer and that all is given back; what happened, counted."""
+    from radixrt.client.loop import shared_loop
+
+    crowd = [
+        replace(case, abortion=_random_abortion(case, rng))
+        for case in cases * setting.copies
+        if setting.long_prompts or not _has_long_prompt(case)
+    ]
+    rng.shuffle(crowd)
+    counts: Counter[str] = Counter()
     with Runtime(
-        str(tiny_llama),
+        str(folder),
         dtype="float32",
         page_size=PAGE_SIZE,
-        kv_memory=pages * _page_bytes(tiny_llama),
-        max_running=256,
-        step_tokens=step_tokens,
+        kv_memory=pages * _page_bytes(folder),
+        max_running=setting.max_running,
+        step_tokens=setting.step_tokens,
     ) as runtime:
-        loop = shared_loop()
         assert runtime.info.pool_pages == pages
-        rounds = 0
-        while True:
-            for case in cases:
-                _decide_abort(case, rng)
-            rounds += 1
-            for case, got in zip(cases, loop.run(run_all(runtime, cases, at_once=400)), strict=True):
-                totals += check(case, got, decode)
-            stats = runtime.stats()
-            met = min(stats.preemptions, *(stats.aborts.get(state, 0) for state in STATES))
-            if met >= least or rounds == 8:
-                break
-        _check_premises(stats, totals, generations, least)
+        results = shared_loop().run(run_all(runtime, crowd, setting.programs_at_once))
+        for case, got in zip(crowd, results, strict=True):
+            counts += check(case, got, decode)
+        stats = runtime.stats()
         flushed = runtime.flush_cache()
     assert (stats.leases, stats.pages_owned, stats.running, stats.waiting) == (0, 0, 0, 0)
     assert stats.pages_free + stats.pages_tree == pages
     assert flushed.pages_free == pages
+    counts.update(stats.aborts)
+    counts.update({"evictions": stats.evictions, "preemptions": stats.preemptions, "page copies": stats.page_copies})
+    return counts
 
 
-def _decide_abort(case: Case, rng: random.Random) -> None:
-    """Four in ten are aborted: after some pieces of text, or after a while, at any of their generations."""
-    case.abort = rng.choice([n for n in case.nodes if n.sampling]) if rng.random() < 0.4 else None
-    case.abort_after_pieces = rng.choice([0, 0, 1, rng.randrange(1, 30)])
-    case.abort_delay = rng.random() ** 2 * 3.0
+def _has_long_prompt(case: Case) -> bool:
+    return max(len(unpack_ids(s.ids)) for s in case.nodes[0].segments) > 200  # type: ignore[union-attr]
 
 
-def _check_premises(stats: Stats, totals: Counter[str], generations: int, least: int) -> None:
-    assert totals["right"] + totals["aborted"] >= generations
-    assert totals["right"] > generations // 2
-    assert stats.evictions >= max(least * 5 // 2, 5)
-    assert stats.preemptions >= max(least, 1)
-    assert stats.page_copies >= max(least * 5 // 2, 5)
-    for state in STATES if least else ():
-        assert stats.aborts.get(state, 0) >= least, f"too few aborts while {state}: {stats.aborts}"
+def _random_abortion(case: Case, rng: random.Random) -> Abortion | None:
+    """Aborts for more than a third, where they meet much: long prefills, text held back, a pause under pressure."""
+    generating = {node.id: node.sampling for node in case.nodes if node.sampling}
+    held = [node for node, sampling in generating.items() if sampling.stop]
+    if _has_long_prompt(case) and rng.random() < 0.6:
+        return Abortion(min(generating), "seconds", rng.random() * 0.15)
+    if held and rng.random() < 0.4:
+        return Abortion(held[0], "pause", rng.choice([0.05, 0.1, 0.2]))
+    if rng.random() < 0.6:
+        return None
+    node = rng.choice(list(generating))
+    return rng.choice(
+        [
+            Abortion(node, "pieces", rng.choice([1, rng.randrange(1, 30)])),
+            Abortion(node, "pause", rng.choice([0.1, 0.2, 0.4])),
+            Abortion(node, "seconds", rng.random() ** 2 * 3.0),
+        ]
+    )
 
 
 def _page_bytes(folder: Path) -> int:
