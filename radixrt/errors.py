@@ -30,6 +30,10 @@ class PromptTooLong(InvalidRequest):
     """The prompt can never fit the model's context or the KV pool; the message has the numbers."""
 
 
+class InvalidConstraint(InvalidRequest):
+    """A schema, regex or choice is wrong, or cannot be enforced exactly: the message names the path and the keyword."""
+
+
 class ModelNotFound(RadixError, ValueError):
     """No model by that name, folder or file."""
 
@@ -97,6 +101,7 @@ _BY_NAME: dict[str, type[RadixError]] = {
     for kind in (
         InvalidRequest,
         PromptTooLong,
+        InvalidConstraint,
         ModelNotFound,
         UnsupportedModel,
         DownloadFailed,

@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
 """What each part imports directly; an arrow includes what lies behind it."""
 
 PARTS = {"cli", *ARROWS}
-TORCH_FREE = {"protocol", "text", "cache", "scheduler", "lang", "client", "errors", "config"}
+TORCH_FREE = {"protocol", "text", "grammar", "cache", "scheduler", "lang", "client", "errors", "config"}
 BRINGS_TORCH = ("torch", "safetensors.torch", "transformers")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from radixrt.cli import load_program, parse_arguments
+from radixrt.cli.run import load_program, parse_arguments
 from radixrt.errors import InvalidRequest
 
 PROGRAM = """

@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from radixrt.errors import InvalidRequest
+from radixrt.protocol.constraint import Constraint
 
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
@@ -43,6 +44,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The text is cut before the earliest match in what was generated; of matches that start together, the longest."""
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    constraint: Constraint | None = None
+    """What the text may be; users give it as `json_schema`, `json_object`, `regex` or `choices`."""
     logprobs: int | None = None
     """None: not reported. k: each token's own log-probability and those of the k likeliest tokens."""
 

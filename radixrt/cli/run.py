@@ -1,4 +1,4 @@
-"""The shell: `radixrt run`."""
+"""`radixrt run`: a program of a file, and its finished tree."""
 
 from __future__ import annotations
 
@@ -10,30 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from radixrt import __version__
 from radixrt.client.runtime import Runtime
 from radixrt.config import DEFAULT_MODEL
-from radixrt.errors import InvalidRequest, RadixError
+from radixrt.errors import InvalidRequest
 from radixrt.lang import ProgramState, render_rich
 from radixrt.lang.function import Program
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"radixrt {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def radixrt(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
-) -> None:
-    """A structured-generation runtime: programs become request trees over a radix prefix cache."""
-
-
-@app.command(no_args_is_help=True)
 def run(
     program: Annotated[str, typer.Argument(metavar="FILE.py:PROGRAM", help="a function decorated with @function")],
     arg: Annotated[
@@ -110,11 +93,3 @@ def _raise_error(state: ProgramState) -> None:
     error = state.error()
     if error is not None:
         raise error
-
-
-def main() -> None:
-    """Entry point of the `radixrt` command: a mistake of the user's is told in one line, with exit status 1."""
-    try:
-        app()
-    except RadixError as error:
-        sys.exit(f"radixrt: {error}")

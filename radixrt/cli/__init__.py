@@ -1,0 +1,38 @@
+"""The shell: `radixrt COMMAND`. One module a command; a command's docstring is its help."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from radixrt import __version__
+from radixrt.cli.run import run
+from radixrt.errors import RadixError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"radixrt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def radixrt(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+) -> None:
+    """A structured-generation runtime: programs become request trees over a radix prefix cache."""
+
+
+app.command(no_args_is_help=True)(run)
+
+
+def main() -> None:
+    """Entry point of the `radixrt` command: a mistake of the user's is told in one line, with exit status 1."""
+    try:
+        app()
+    except RadixError as error:
+        sys.exit(f"radixrt: {error}")

@@ -1,0 +1,1 @@
+"""Constrained decoding: constraint -> compiled grammar -> matcher -> token mask."""
