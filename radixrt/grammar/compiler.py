@@ -1,0 +1,141 @@
+"""Compiles constraints in threads and keeps what it compiled, errors included."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+
+from radixrt.errors import InternalError, InvalidConstraint, InvalidRequest
+from radixrt.grammar.interface import Grammar, GrammarBackend
+from radixrt.protocol.constraint import Choice, Constraint, JsonSchema, Regex
+from radixrt.text.tokenizer import Tokenizer
+
+BACKEND_NAMES = ("auto", "llguidance")
+"""`auto`: the first backend, in this order, that can enforce the constraint exactly."""
+MOST_BYTES = 2**20
+"""A constraint written in more bytes than this is refused unseen."""
+
+_log = logging.getLogger(__name__)
+
+
+class GrammarCompiler:
+    """Turns constraints into grammars for one tokenizer.
+
+    Cached by content, in which the order of a schema's keys counts: it is the order of generation. What is asked for
+    while it is being compiled is compiled once. The least recently used of more than `capacity` results is forgotten;
+    whoever holds it may go on using it. Safe to use from several threads.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, backend_name: str = "auto", *, capacity: int = 256, threads: int = 2
+    ) -> None:
+        self._compile = _by_name(backend_name, tokenizer)
+        self._capacity = capacity
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="grammar")
+        self._cache: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
+        self._lock = Lock()
+        self.hits = 0
+        """Constraints that were compiled, or being compiled, when they were asked for."""
+        self.misses = 0
+
+    def submit(self, constraint: Constraint) -> Future[Grammar]:
+        """The grammar, when it is compiled; cancelling the future disturbs nobody else.
+
+        The future raises `InvalidConstraint` for what is wrong or cannot be enforced exactly, `InternalError` for a
+        fault of ours.
+        """
+        result: Future[Grammar] = Future()
+        try:
+            _check_size(constraint)
+        except InvalidConstraint as error:
+            result.set_exception(error)
+            return result
+        with self._lock:
+            compiling = self._cache.get(constraint)
+            if compiling is None:
+                self.misses += 1
+                compiling = self._cache[constraint] = self._pool.submit(self._compile_or_forget, constraint)
+                if len(self._cache) > self._capacity:
+                    self._cache.popitem(last=False)
+            else:
+                self.hits += 1
+                self._cache.move_to_end(constraint)
+        # Outside the lock: a future that is done calls at once.
+        compiling.add_done_callback(lambda done: _hand_over(done, result))
+        return result
+
+    def compile(self, constraint: Constraint) -> Grammar:
+        """Waits for it; raises as `submit` says."""
+        return self.submit(constraint).result()
+
+    def close(self) -> None:
+        """Wait for what is being compiled, and drop what waits for its turn: its futures are cancelled."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _compile_or_forget(self, constraint: Constraint) -> Grammar:
+        try:
+            return self._compile(constraint)
+        except InvalidConstraint:
+            raise
+        except BaseException as error:  # a panic in native code is no `Exception`
+            _log.exception("compiling a constraint failed")
+            with self._lock:
+                self._cache.pop(constraint, None)
+            raise InternalError(f"the grammar backend failed: {error}; the worker's log has the details") from error
+
+
+def _hand_over(done: Future[Grammar], result: Future[Grammar]) -> None:
+    if done.cancelled():
+        result.cancel()
+        return
+    if not result.set_running_or_notify_cancel():
+        return
+    match done.exception():
+        case None:
+            result.set_result(done.result())
+        case InvalidConstraint() as error:
+            # Everybody gets their own: an exception collects the tracebacks of all who raise it.
+            result.set_exception(InvalidConstraint(error.message, field=error.field))
+        case error:
+            result.set_exception(error)
+
+
+def _by_name(name: str, tokenizer: Tokenizer) -> Callable[[Constraint], Grammar]:
+    """How to compile; each backend's library is imported only where it is used."""
+    from radixrt.grammar.llguidance_backend import LlguidanceBackend
+
+    match name:
+        case "auto":
+            return _first_that_can((LlguidanceBackend(tokenizer),))
+        case "llguidance":
+            return LlguidanceBackend(tokenizer).compile
+    raise InvalidRequest(f"no grammar backend {name!r}; there are {', '.join(BACKEND_NAMES)}", field="grammar_backend")
+
+
+def _first_that_can(backends: Sequence[GrammarBackend]) -> Callable[[Constraint], Grammar]:
+    def compile_with_any(constraint: Constraint) -> Grammar:
+        first_error: InvalidConstraint | None = None
+        for backend in backends:
+            try:
+                return backend.compile(constraint)
+            except InvalidConstraint as error:
+                first_error = first_error or error
+        assert first_error is not None
+        raise first_error
+
+    return compile_with_any
+
+
+def _check_size(constraint: Constraint) -> None:
+    match constraint:
+        case JsonSchema(text) | Regex(text):
+            size = len(text.encode(errors="surrogatepass"))
+        case Choice(options):
+            size = sum(len(option.encode(errors="surrogatepass")) for option in options)
+        case _:
+            return
+    if size > MOST_BYTES:
+        raise InvalidConstraint(f"the constraint is {size} bytes long; at most {MOST_BYTES} are compiled")

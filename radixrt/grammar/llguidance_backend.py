@@ -1,0 +1,133 @@
+"""The default backend: llguidance, an Earley parser over derivatives of regular expressions.
+
+Decoded JSON is compact, with at most one space after `,` and after `:`, as `json.dumps` writes it: a model that likes
+white space cannot fill its budget with it. Text stands for itself; escapes are written where JSON demands them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import llguidance
+
+from radixrt.errors import InvalidConstraint
+from radixrt.grammar.interface import Mask, mask_words
+from radixrt.grammar.llguidance_source import grammar_source
+from radixrt.grammar.llguidance_tokenizer import llguidance_tokenizer
+from radixrt.protocol.constraint import Constraint
+from radixrt.text.tokenizer import Tokenizer
+
+_STILL_SOUND = ("NotStopped", "NoExtension", "NoExtensionBias")
+"""Why a matcher may have stopped without having met a limit."""
+
+
+class LlguidanceBackend:
+    """Compiles for one tokenizer, under the library's own limits on states, items and size."""
+
+    name = "llguidance"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = llguidance_tokenizer(tokenizer)
+        self._specials = frozenset(tokenizer.special_ids.values())
+        self._limits = llguidance.LLParserLimits(verbose_errors=False)
+
+    def compile(self, constraint: Constraint) -> LlguidanceGrammar:
+        """Raises `InvalidConstraint` for what is wrong, cannot be enforced exactly or that no text satisfies."""
+        source = grammar_source(constraint)
+        start = llguidance.LLMatcher(self._tokenizer, source, log_level=0, limits=self._limits)
+        if start.is_error():
+            raise InvalidConstraint(_first_line(start.get_error()), field="constraint")
+        return LlguidanceGrammar(start, self._tokenizer.vocab_size, self._specials)
+
+
+class LlguidanceGrammar:
+    """A compiled constraint, kept as a matcher that has accepted nothing."""
+
+    backend = "llguidance"
+
+    def __init__(self, start: llguidance.LLMatcher, vocabulary_size: int, specials: frozenset[int]) -> None:
+        self._start = start
+        self._vocabulary_size = vocabulary_size
+        self._specials = specials
+        # The library notices that nothing more can come only after a token; here none may ever have come.
+        self._is_empty = not _allows_anything(start.compute_bitmask(), specials)
+        _raise_if_broken(start)
+        if self._is_empty and not start.is_accepting():
+            raise InvalidConstraint("no text satisfies the constraint", field="constraint")
+
+    def matcher(self) -> LlguidanceMatcher:
+        return LlguidanceMatcher(self._start.deep_copy(), self._vocabulary_size, self._specials, self._is_empty)
+
+
+class LlguidanceMatcher:
+    """See `Matcher`. Any call raises `InvalidConstraint` when the grammar exceeds the library's limits on the way."""
+
+    def __init__(
+        self, matcher: llguidance.LLMatcher, vocabulary_size: int, specials: frozenset[int], is_empty: bool
+    ) -> None:
+        self._matcher = matcher
+        self._vocabulary_size = vocabulary_size
+        self._words = mask_words(vocabulary_size)
+        self._specials = specials
+        self._is_empty = is_empty
+
+    @property
+    def is_complete(self) -> bool:
+        return self._matcher.is_accepting()
+
+    @property
+    def is_finished(self) -> bool:
+        return self._is_empty or (self._matcher.is_stopped() and self._matcher.is_accepting())
+
+    def fill_mask(self, mask: Mask) -> None:
+        """See `Matcher.fill_mask`. A mask over padded logits may be longer; ids past the vocabulary are not allowed."""
+        if len(mask) < self._words or not mask.flags.c_contiguous:
+            raise ValueError(f"a mask over {self._vocabulary_size} tokens is {self._words} words in one piece")
+        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, self._words * mask.itemsize)
+        _raise_if_broken(self._matcher)
+        mask[self._words :] = 0
+        for token in self._specials:
+            mask[token // 32] &= ~(1 << token % 32)
+
+    def accept(self, token: int) -> None:
+        if self.try_accept((token,)) != 1:
+            raise ValueError(f"token {token} may not come next")
+
+    def try_accept(self, tokens: Sequence[int]) -> int:
+        ordinary = 0
+        while ordinary < len(tokens) and self._is_ordinary(tokens[ordinary]):
+            ordinary += 1
+        count = self._matcher.try_consume_tokens(list(tokens[:ordinary])) if ordinary and not self._is_empty else 0
+        _raise_if_broken(self._matcher)
+        return count
+
+    def rollback(self, count: int) -> None:
+        if count and not self._matcher.rollback(count):
+            raise ValueError(f"cannot take back {count} tokens: {_first_line(self._matcher.get_error())}")
+
+    def fork(self) -> LlguidanceMatcher:
+        return LlguidanceMatcher(self._matcher.deep_copy(), self._vocabulary_size, self._specials, self._is_empty)
+
+    def forced_tokens(self) -> list[int]:
+        return [] if self._matcher.is_stopped() else self._matcher.compute_ff_tokens()
+
+    def _is_ordinary(self, token: int) -> bool:
+        return 0 <= token < self._vocabulary_size and token not in self._specials
+
+
+def _allows_anything(bitmask: bytes, specials: frozenset[int]) -> bool:
+    mask = bytearray(bitmask)
+    for token in specials:
+        mask[token // 8] &= ~(1 << token % 8)
+    return any(mask)
+
+
+def _raise_if_broken(matcher: llguidance.LLMatcher) -> None:
+    """The library reports a limit it ran into by stopping; taken for an end, that would cut the text short."""
+    if matcher.is_error() or matcher.stop_reason() not in _STILL_SOUND:
+        reason = _first_line(matcher.get_error()) or matcher.stop_reason()
+        raise InvalidConstraint(f"the constraint is too complex to follow: {reason}", field="constraint")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
