@@ -17,7 +17,7 @@ import zmq
 import zmq.asyncio
 
 from radixrt.errors import InvalidRequest, RadixError, WorkerUnavailable, error_from_wire
-from radixrt.protocol.events import Event, Failed, Finished
+from radixrt.protocol.events import Event, Failed, Finished, Scored
 from radixrt.protocol.messages import (
     MAX_MESSAGE_BYTES,
     Abort,
@@ -34,7 +34,6 @@ from radixrt.protocol.messages import (
     Welcome,
     WorkerMessage,
 )
-from radixrt.protocol.sampling import MAX_CHOICES
 
 T = TypeVar("T")
 
@@ -181,8 +180,8 @@ class ProgramLine:
 
     def receive(self, event: Event) -> None:
         """Let the loop deliver `event`."""
-        if isinstance(event, Finished | Failed):
-            self._live.pop((event.node, event.choice), None)
+        if isinstance(event, Finished | Scored | Failed):
+            self._live.pop((event.node, 0 if isinstance(event, Scored) else event.choice), None)
         asyncio.get_running_loop().call_soon(self._deliver, event)
 
     def fail(self, choices: Sequence[tuple[int, int]], error: RadixError) -> None:
@@ -196,8 +195,8 @@ class ProgramLine:
 
 
 def choices_of(nodes: Sequence[TreeNode]) -> list[tuple[int, int]]:
-    """(node, choice) of all that the nodes generate; of too many choices, those that the worker refuses."""
-    return [(node.id, choice) for node in nodes if node.sampling for choice in range(min(node.sampling.n, MAX_CHOICES))]
+    """(node, choice) of all that gets an end."""
+    return [(node.id, choice) for node in nodes for choice in range(node.ends)]
 
 
 def _fulfil(waiting: asyncio.Future[T], result: T) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from radixrt.errors import InternalError
 from radixrt.model.noise import uniform
+from radixrt.model.scoring import log_normaliser
 from radixrt.protocol.events import TokenLogprob
 from radixrt.protocol.plan import SampledToken, SampleFailure, SampleSpec
 from radixrt.protocol.sampling import SamplingParams
@@ -126,8 +127,7 @@ def largest(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 
 def _logprobs(logits: NDArray[np.float64], token: int, count: int) -> TokenLogprob:
     """Log-probabilities under the model's own logits: the chosen token's and the `count` best."""
-    highest = logits.max()
-    logprobs = logits - (highest + np.log(np.exp(logits - highest).sum()))
+    logprobs = logits - log_normaliser(logits)
     best = largest(logits, count)
     best = best[np.argsort(-logits[best], kind="stable")]
     return TokenLogprob(token, float(logprobs[token]), tuple((int(id_), float(logprobs[id_])) for id_ in best))

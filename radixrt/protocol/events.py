@@ -1,4 +1,4 @@
-"""What becomes of a node: pieces of its text, then exactly one `Finished` or `Failed` a choice."""
+"""What becomes of a node: pieces of its text, then exactly one `Finished`, `Scored` or `Failed` a choice."""
 
 from __future__ import annotations
 
@@ -59,6 +59,20 @@ class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
     """Seconds from then to its last token."""
 
 
+Logprobs: TypeAlias = tuple[float | None, ...]
+"""Natural log-probabilities, one a token; None for a token with nothing before it."""
+
+
+class Scored(msgspec.Struct, frozen=True, tag="scored"):
+    """The end of a node that was to be scored."""
+
+    program: int
+    node: int
+    logprobs: Logprobs
+    """Of the node's own ids from `TreeNode.score` on."""
+    usage: Usage
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
     """The choice ended in an error; `errors.error_from_wire` makes it an exception again."""
 
@@ -70,7 +84,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
     field: str | None = None
 
 
-Event: TypeAlias = Tokens | Finished | Failed
+Event: TypeAlias = Tokens | Finished | Scored | Failed
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -12,15 +12,27 @@ from typing import TypeAlias
 import msgspec
 
 from radixrt.protocol.events import Event
-from radixrt.protocol.sampling import SamplingParams
+from radixrt.protocol.sampling import MAX_CHOICES, SamplingParams
 from radixrt.protocol.segments import Segment
 
 PROTOCOL_VERSION = 1
 MAX_MESSAGE_BYTES = 64 * 2**20
 
 
+class Options(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node chooses from."""
+
+    texts: tuple[str, ...]
+    """Verbatim, each of them once."""
+    unconditional: bool = False
+    """Whether each option is also scored as a text of its own, without the prompt."""
+
+
 class TreeNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One node. With `sampling` None it is a stretch of prompt that several children share (a fork point)."""
+    """One node: it generates (`sampling`), is scored (`score`), or chooses among options (`select`).
+
+    With none of them it is a stretch of prompt that several children share (a fork point).
+    """
 
     id: int
     parent: int | None
@@ -28,6 +40,17 @@ class TreeNode(msgspec.Struct, frozen=True, omit_defaults=True):
     segments: tuple[Segment, ...]
     """Over ZMQ all are `Ids`: the frontend has tokenised them."""
     sampling: SamplingParams | None = None
+    score: int | None = None
+    """The log-probabilities of its own ids are wanted, from this one on (0: all). It generates nothing."""
+    select: Options | None = None
+    """For the frontend only, which makes scored nodes of it."""
+
+    @property
+    def ends(self) -> int:
+        """How many choices get an end: of a fork point none, of too many those that the worker refuses one by one."""
+        if self.sampling is not None:
+            return min(self.sampling.n, MAX_CHOICES)
+        return int(self.score is not None or self.select is not None)
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

@@ -45,6 +45,19 @@ class SampleSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreSpec:
+    """The log-probabilities wanted of one row: those of known tokens, each after all that stand before it."""
+
+    row: int
+    offset: int
+    """The row's token whose logits score the first target; the tokens after it score the others."""
+    targets: IdArray
+    """int32 [targets]; a chunk may have none."""
+    ends: bool
+    """Whether the request is complete with this row."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """One step. Row r computes `token_ids[query_starts[r]:query_starts[r + 1]]` at consecutive positions."""
 
@@ -63,6 +76,7 @@ class StepPlan:
     """int32: the rows' page tables, one after another"""
     copies: tuple[PageCopy, ...] = ()
     samples: tuple[SampleSpec, ...] = ()
+    scores: tuple[ScoreSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +89,16 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class SampleFailure:
-    """No token could be chosen for one `SampleSpec`: its request fails, the others of the step go on."""
+    """One `SampleSpec` or `ScoreSpec` could not be answered: its request fails, the others of the step go on."""
 
     error: RadixError
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step brought: one entry for each of the plan's `samples`, in their order."""
+    """What a step brought: one entry for each of the plan's `samples` and `scores`, in their order."""
 
     step: int
     sampled: tuple[SampledToken | SampleFailure, ...] = ()
+    scored: tuple[tuple[float, ...] | SampleFailure, ...] = ()
+    """Natural logarithms, one a target."""

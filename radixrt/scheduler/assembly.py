@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixrt.protocol.ids import IdArray
-from radixrt.protocol.plan import PageCopy, SampleSpec, StepPlan
+from radixrt.protocol.plan import PageCopy, SampleSpec, ScoreSpec, StepPlan
 from radixrt.scheduler.request import Request
 
 _NO_IDS = np.empty(0, dtype=np.int32)
@@ -30,7 +30,7 @@ class Row:
     @property
     def samples(self) -> bool:
         """Whether the row ends at the last known token, so that its logits choose the next."""
-        return self.end == len(self.request.tokens)
+        return self.end == len(self.request.tokens) and self.request.unscored is None
 
 
 def assemble(step: int, rows: Sequence[Row]) -> StepPlan:
@@ -53,6 +53,11 @@ def assemble(step: int, rows: Sequence[Row]) -> StepPlan:
         pages=np.concatenate(tables),
         copies=tuple(row.copy for row in rows if row.copy is not None),
         samples=tuple(_sample_spec(index, row) for index, row in enumerate(rows) if row.samples),
+        scores=tuple(
+            _score_spec(index, row, row.request.unscored)
+            for index, row in enumerate(rows)
+            if row.request.unscored is not None
+        ),
     )
 
 
@@ -70,6 +75,17 @@ def _sample_spec(index: int, row: Row) -> SampleSpec:
         forbidden=request.end_ids if request.generated < params.min_tokens else _NO_IDS,
         prompt=request.tokens.view(0, request.prompt_length) if repetition else _NO_IDS,
         output=request.tokens.view(request.prompt_length) if penalties else _NO_IDS,
+    )
+
+
+def _score_spec(index: int, row: Row, unscored: int) -> ScoreSpec:
+    tokens = row.request.tokens
+    first = max(unscored, 1)  # Nothing stands before position 0, so nothing scores its token.
+    return ScoreSpec(
+        row=index,
+        offset=first - 1 - row.request.running().computed,
+        targets=tokens.view(first, row.end + 1),
+        ends=row.end == len(tokens),
     )
 
 

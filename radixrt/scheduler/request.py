@@ -79,7 +79,8 @@ State: TypeAlias = Waiting | Running | Ended
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One generation. `tokens` is the prompt, then what was generated: a preempted request loses none of it."""
+    """One generation, or the scoring of a prompt. `tokens` is the prompt, then what was generated: a preempted request
+    loses none of it."""
 
     id: int
     tokens: TokenBuffer
@@ -94,6 +95,9 @@ class Request:
     namespace: Namespace
     arrival: int = 0
     """Set by the scheduler: the order in which requests came."""
+    unscored: int | None = None
+    """Of a request that scores its prompt and generates nothing: the first position whose token's log-probability is
+    still wanted."""
     cached_tokens: int | None = None
     """Prompt tokens found in the tree at the first admission; a later one, after preemption, is no prefix hit."""
     state: State = field(default_factory=Waiting)
@@ -101,6 +105,13 @@ class Request:
     @property
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
+
+    @property
+    def reusable(self) -> int:
+        """How many of its first tokens may come from the cache: those after them give the logits that are wanted."""
+        # The logits that score a token are those of the token before it.
+        wanted = len(self.tokens) if self.unscored is None else self.unscored
+        return max(wanted - 1, 0)
 
     @property
     def state_name(self) -> str:

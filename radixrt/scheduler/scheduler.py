@@ -82,10 +82,12 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises `PromptTooLong` for one that can never fit."""
-        if request.prompt_length >= request.token_limit:
+        generates = request.unscored is None
+        allowed = request.token_limit - generates
+        if request.prompt_length > allowed:
+            output = "with at least one token of output " if generates else ""
             raise PromptTooLong(
-                f"the prompt has {request.prompt_length} tokens; with at least one token of output "
-                f"at most {request.token_limit - 1} are allowed here",
+                f"the prompt has {request.prompt_length} tokens; {output}at most {allowed} are allowed here",
                 field="prompt",
             )
         request.arrival = self._arrivals
@@ -127,6 +129,9 @@ class Scheduler:
             if not isinstance(row.request.state, Running):
                 continue  # Aborted while the step ran.
             self._transitions.advance(row.request, row.count)
+            if row.request.unscored is not None:
+                self._note_scored(row.request, row.request.unscored)
+                continue
             outcome = of_row.get(index)
             if outcome is None:
                 continue
@@ -194,7 +199,7 @@ class Scheduler:
         """Whether a running request is computing tokens that this one also needs: then this one waits for them."""
         if not self._reuse:
             return False
-        findable = request.tokens.view(0, len(request.tokens) - 1)
+        findable = request.tokens.view(0, request.reusable)
         cached = self._transitions.cached_prefix(request)
         for other in self._running.values():
             state = other.running()
@@ -212,6 +217,13 @@ class Scheduler:
         if first:
             self.counters.prompt_tokens += request.prompt_length
             self.counters.cached_tokens += request.cached_tokens or 0
+
+    def _note_scored(self, request: Request, unscored: int) -> None:
+        """The computed tokens' logits have scored all tokens up to the one after them."""
+        computed = request.running().computed
+        request.unscored = min(max(unscored, computed + 1), len(request.tokens))
+        if computed == len(request.tokens):
+            self._end(request)
 
     def _end(self, request: Request) -> None:
         self._transitions.end(request)

@@ -24,15 +24,15 @@ class Transitions:
         """False: nothing is looked up in the tree or left in it (for comparison only)."""
 
     def cached_prefix(self, request: Request) -> int:
-        """Tokens of the request that the tree could serve now. One token always stays to be computed."""
+        """Tokens of the request that the tree could serve now. What gives the logits wanted stays to be computed."""
         if not self._reuse:
             return 0
-        return self._cache.match_length(request.namespace, request.tokens.view(0, len(request.tokens) - 1))
+        return self._cache.match_length(request.namespace, request.tokens.view(0, request.reusable))
 
     def admit(self, request: Request, reserved_pages: int) -> bool:
         """Waiting -> Running, if its known tokens fit beside `reserved_pages`; else nothing has changed."""
-        findable = len(request.tokens) - 1 if self._reuse else 0
-        lease = self._cache.acquire(request.namespace, request.tokens.view(0, findable))
+        reusable = request.reusable if self._reuse else 0
+        lease = self._cache.acquire(request.namespace, request.tokens.view(0, reusable))
         needed = self._pages_for(len(request.tokens)) - len(lease.pages) + reserved_pages
         if lease.partial is not None and self._cache.available() < needed:
             # Holding the copy's source may be what keeps the request out: do without those few tokens.

@@ -20,11 +20,12 @@ from radixrt.errors import InternalError, InvalidRequest, RadixError
 from radixrt.protocol import sampling
 from radixrt.protocol.events import TokenLogprob, Usage
 from radixrt.protocol.ids import IdArray
-from radixrt.protocol.plan import SampledToken, SampleFailure, StepPlan, StepResult
+from radixrt.protocol.plan import SampledToken, SampleFailure, ScoreSpec, StepPlan, StepResult
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.scheduler.request import Request, TokenBuffer
 from radixrt.scheduler.scheduler import Outcome, Scheduler
 from radixrt.worker.output import End, Output, Vocabulary
+from radixrt.worker.scoring import ScoreCompletion, Scoring
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Failure:
     error: RadixError
 
 
-EngineEvent: TypeAlias = Progress | Completion | Failure
+EngineEvent: TypeAlias = Progress | Completion | ScoreCompletion | Failure
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class _Live:
 
 
 class Engine:
-    """Generates for many requests at once. Not thread-safe: one thread owns it."""
+    """Generates and scores for many requests at once. Not thread-safe: one thread owns it."""
 
     def __init__(
         self, scheduler: Scheduler, executor: Executor, vocabulary: Vocabulary, end_ids: frozenset[int]
@@ -91,6 +92,7 @@ class Engine:
         self._vocabulary = vocabulary
         self._end_ids = end_ids
         self._live: dict[int, _Live] = {}
+        self._scorings: dict[int, Scoring] = {}
         self._next_id = 0
         self.aborts: Counter[str] = Counter()
         """Aborts by the state that the request was in."""
@@ -108,12 +110,8 @@ class Engine:
         that can never fit. `seed` and `choice` decide the sampling noise (see `fresh_seed`).
         """
         sampling.check(params)
-        size = self._vocabulary.vocabulary_size
-        sampling.check_tokens(params, size)
-        if len(prompt) == 0:
-            raise InvalidRequest("the prompt is empty: at least one token is needed", field="prompt")
-        if int(prompt.min()) < 0 or int(prompt.max()) >= size:
-            raise InvalidRequest(f"the prompt has token ids outside 0 to {size - 1}", field="prompt")
+        sampling.check_tokens(params, self._vocabulary.vocabulary_size)
+        self._check_prompt(prompt)
         end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids)
         request = Request(
             id=self._next_id,
@@ -132,8 +130,24 @@ class Engine:
         self._next_id += 1
         return request.id
 
+    def add_scoring(self, prompt: IdArray, first: int, *, namespace: Namespace = ()) -> int:
+        """Queue the scoring of `prompt` from position `first` on, and return its request id.
+
+        Raises as `add`, and for a position past the prompt's end.
+        """
+        self._check_prompt(prompt)
+        scoring = Scoring(self._next_id, prompt, first, self.scheduler.limits.context_length, namespace)
+        self.scheduler.add(scoring.request)
+        self._scorings[scoring.request.id] = scoring
+        self._next_id += 1
+        return scoring.request.id
+
     def abort(self, request: int) -> bool:
         """Drop a request in whatever state it is, with all it holds; False if it is not live. No event follows."""
+        scoring = self._scorings.pop(request, None)
+        if scoring is not None:
+            self.aborts[scoring.request.state_name] += 1
+            return self.scheduler.abort(request)
         live = self._live.pop(request, None)
         if live is None:
             return False
@@ -156,6 +170,8 @@ class Engine:
             self._take(plan.requests[spec.row], sampled, events)
             for spec, sampled in zip(plan.samples, result.sampled, strict=True)
         ]
+        for score, scored in zip(plan.scores, result.scored, strict=True):
+            self._take_scores(plan.requests[score.row], score, scored, events)
         self.scheduler.apply(plan, outcomes)
         return events
 
@@ -175,9 +191,32 @@ class Engine:
             events.append(_completion(live, sampled.token, end))
         return Outcome((sampled.token,), ended=end is not None)
 
+    def _take_scores(
+        self, request_id: int, spec: ScoreSpec, scored: tuple[float, ...] | SampleFailure, events: list[EngineEvent]
+    ) -> None:
+        scoring = self._scorings.get(request_id)
+        if scoring is None:  # Aborted while the step ran.
+            return
+        if isinstance(scored, SampleFailure):
+            events.append(self._failure(request_id, scored.error))
+            self.scheduler.abort(request_id)
+            return
+        scoring.accept(scored)
+        if spec.ends:
+            del self._scorings[request_id]
+            events.append(scoring.completion())
+
     def _failure(self, request_id: int, error: RadixError) -> Failure:
-        del self._live[request_id]
+        if self._scorings.pop(request_id, None) is None:
+            del self._live[request_id]
         return Failure(request_id, error)
+
+    def _check_prompt(self, prompt: IdArray) -> None:
+        size = self._vocabulary.vocabulary_size
+        if len(prompt) == 0:
+            raise InvalidRequest("the prompt is empty: at least one token is needed", field="prompt")
+        if int(prompt.min()) < 0 or int(prompt.max()) >= size:
+            raise InvalidRequest(f"the prompt has token ids outside 0 to {size - 1}", field="prompt")
 
 
 def _completion(live: _Live, last_token: int, end: End) -> Completion:

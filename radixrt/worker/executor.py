@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from radixrt.kernels.interface import BatchLayout, KernelBackend
 from radixrt.model.llama import Model
 from radixrt.model.sampling import sample
+from radixrt.model.scoring import score
 from radixrt.protocol.plan import StepPlan, StepResult
 
 
@@ -21,20 +23,30 @@ class ModelExecutor:
         self._kv = kernels.allocate_kv(model.kv_shape(pages, page_size))
 
     def submit(self, plan: StepPlan) -> StepResult:
-        """Compute the plan's rows and choose a token for each of its samples."""
+        """Compute the plan's rows, choose a token for each of its samples, score the targets of each of its scores."""
         with torch.inference_mode():
             if plan.copies:
                 self._kernels.copy_slots(self._kv, [(c.source, c.target, c.slots) for c in plan.copies])
-            # The last token of a sampled row is the one whose logits choose the next.
-            last = plan.query_starts[1:][[spec.row for spec in plan.samples]] - 1
             layout = batch_layout(plan, self._page_size)
             logits = self._model.forward(
                 torch.from_numpy(plan.token_ids.astype(np.int64)),
                 layout,
                 self._kv,
-                torch.from_numpy(last.astype(np.int64)),
+                torch.from_numpy(_logit_tokens(plan)),
             )
-            return StepResult(plan.step, sample(logits, plan.samples))
+            count = len(plan.samples)
+            sampled = sample(logits[:count], plan.samples)
+            return StepResult(plan.step, sampled, score(logits[count:], plan.scores))
+
+
+def _logit_tokens(plan: StepPlan) -> NDArray[np.int64]:
+    """Which of the plan's tokens' logits are wanted: int64 [samples, then targets of all scores]."""
+    # The last token of a sampled row is the one whose logits choose the next.
+    wanted = [plan.query_starts[1:][[spec.row for spec in plan.samples]] - 1]
+    for spec in plan.scores:
+        first = plan.query_starts[spec.row] + spec.offset
+        wanted.append(np.arange(first, first + len(spec.targets)))
+    return np.concatenate(wanted).astype(np.int64)
 
 
 def batch_layout(plan: StepPlan, page_size: int) -> BatchLayout:

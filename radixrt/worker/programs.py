@@ -1,6 +1,7 @@
 """Request trees over the engine: which node may start, what it continues, and who is told.
 
-A node waits for its parent, then becomes a request for each of its choices; choice 0 is what its children continue.
+A node waits for its parent, then becomes a request for each of its choices; choice 0 is what its children continue. A
+node that is to be scored becomes one request.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from radixrt.errors import Aborted, InvalidRequest, RadixError
-from radixrt.protocol.events import Event, Failed, Finished, Tokens
+from radixrt.protocol.events import Event, Failed, Finished, Scored, Tokens
 from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
 from radixrt.protocol.messages import Abort, CloseProgram, Stats, SubmitTree, TreeNode, Welcome
-from radixrt.protocol.sampling import MAX_CHOICES, SamplingParams
+from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Ids
 from radixrt.worker.engine import Completion, Engine, EngineEvent, Progress, fresh_seed
+from radixrt.worker.scoring import ScoreCompletion
 
 _NO_IDS = np.empty(0, dtype=np.int32)
 
@@ -136,8 +138,11 @@ class Programs:
     def _submit_node(self, program: _Program, spec: TreeNode) -> None:
         parent = None if spec.parent is None else program.nodes.get(spec.parent)
         # What is more than a request may ask for is refused when it starts, and must not cost memory before.
-        choices = 0 if spec.sampling is None else min(spec.sampling.n, MAX_CHOICES)
-        node = _Node(spec, program, parent, open_choices=set(range(choices)))
+        node = _Node(spec, program, parent, open_choices=set(range(spec.ends)))
+        if (spec.sampling is not None) + (spec.score is not None) + (spec.select is not None) > 1:
+            message = f"node {spec.id} is to do several things; a node samples, is scored or selects"
+            self._fail(node, InvalidRequest(message, field="score"))
+            return
         if spec.id in program.nodes:
             self._fail(node, InvalidRequest(f"node {spec.id} was already submitted", field="id"))
             return
@@ -162,7 +167,9 @@ class Programs:
                 continue  # Aborted while it waited.
             try:
                 node.context = _prompt(node)
-                if node.spec.sampling is None:
+                if node.spec.score is not None:
+                    self._score(node, node.spec.score)
+                elif node.spec.sampling is None:
                     node.complete = True
                     pending += reversed(node.children)
                 else:
@@ -177,6 +184,14 @@ class Programs:
             node.requests[request] = choice
             self._owners[request] = node
 
+    def _score(self, node: _Node, first: int) -> None:
+        own = len(node.context) - (0 if node.parent is None else len(node.parent.context))
+        if not 0 <= first <= own:
+            raise InvalidRequest(f"score is {first}; the node has {own} tokens of its own", field="score")
+        request = self._engine.add_scoring(node.context, len(node.context) - own + first)
+        node.requests[request] = 0
+        self._owners[request] = node
+
     def _take(self, event: EngineEvent) -> None:
         node = self._owners[event.request]
         program, spec = node.program, node.spec
@@ -188,6 +203,10 @@ class Programs:
         self._forget(event.request)
         if isinstance(event, Completion):
             self._finish(node, choice, event)
+        elif isinstance(event, ScoreCompletion):
+            node.open_choices.discard(choice)
+            self._tell(program, Scored(program.id, spec.id, event.logprobs, event.usage))
+            self._complete(node)
         else:
             self._tell_failed(node, choice, event.error)
             if choice == 0:
@@ -213,8 +232,12 @@ class Programs:
         )
         if choice == 0:
             node.context = np.concatenate([node.context, event.output[: end.kept], unpack_ids(end.tail)])
-            node.complete = True
-            self._start(*reversed(node.children))
+            self._complete(node)
+
+    def _complete(self, node: _Node) -> None:
+        """The node's context is known: its children can start."""
+        node.complete = True
+        self._start(*reversed(node.children))
 
     def _fail(self, node: _Node, error: RadixError) -> None:
         """End what is open of a node, and of all that waits for it, with an error."""
@@ -257,6 +280,8 @@ class Programs:
 
 def _prompt(node: _Node) -> IdArray:
     """The parent's context and the node's own ids."""
+    if node.spec.select is not None:
+        raise InvalidRequest("a worker scores token ids; the frontend makes them of options", field="select")
     parts = [] if node.parent is None else [node.parent.context]
     for segment in node.spec.segments:
         if not isinstance(segment, Ids):

@@ -13,7 +13,7 @@ import numpy as np
 
 from radixrt.protocol.events import TokenLogprob
 from radixrt.protocol.ids import IdArray, as_ids
-from radixrt.protocol.plan import SampledToken, SampleFailure, SampleSpec, StepPlan, StepResult
+from radixrt.protocol.plan import SampledToken, SampleFailure, SampleSpec, ScoreSpec, StepPlan, StepResult
 
 VOCABULARY_SIZE = 256
 END_ID = 0
@@ -44,6 +44,11 @@ def next_token(prefix: int, spec: SampleSpec) -> int:
     return 97 + (noise >> 8) % 26
 
 
+def logprob(prefix: int, token: int) -> float:
+    """The log-probability of a token after a prefix: any number below 0, but always the same."""
+    return -(_mix(prefix, token) % 10_000 + 1) / 1000
+
+
 class WrongSlot(AssertionError):
     """A row read a slot that does not hold what its sequence put there."""
 
@@ -57,6 +62,9 @@ class SimulatedExecutor:
         self.plans: list[StepPlan] = []
         self.fail_next: Exception | None = None
         self.fail_sample: Callable[[SampleSpec], SampleFailure | None] = lambda spec: None
+        self.fail_score: Callable[[ScoreSpec], SampleFailure | None] = lambda spec: None
+        self._row_prefixes: list[int] = []
+        """The fingerprint at each of the step's tokens."""
         self._tokens = np.full(pages * page_size, -1, dtype=np.int64)
         self._prefixes = np.zeros(pages * page_size, dtype=np.uint64)
 
@@ -66,12 +74,24 @@ class SimulatedExecutor:
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise error
+        self._row_prefixes = []
         ends = [self._run_row(plan, row) for row in range(len(plan.requests))]
         sampled = tuple(
             self.fail_sample(spec) or SampledToken(token := next_token(ends[spec.row], spec), TokenLogprob(token, -1.0))
             for spec in plan.samples
         )
-        return StepResult(plan.step, sampled)
+        return StepResult(plan.step, sampled, tuple(self._score(plan, spec) for spec in plan.scores))
+
+    def _score(self, plan: StepPlan, spec: ScoreSpec) -> tuple[float, ...] | SampleFailure:
+        if (failure := self.fail_score(spec)) is not None:
+            return failure
+        if not len(spec.targets):
+            return ()
+        first = int(plan.query_starts[spec.row]) + spec.offset
+        assert plan.query_starts[spec.row] <= first
+        assert first + len(spec.targets) <= plan.query_starts[spec.row + 1]
+        prefixes = self._row_prefixes[first : first + len(spec.targets)]
+        return tuple(logprob(prefix, int(target)) for prefix, target in zip(prefixes, spec.targets, strict=True))
 
     def _copy(self, plan: StepPlan) -> None:
         targets = {copy.target for copy in plan.copies}
@@ -98,6 +118,7 @@ class SimulatedExecutor:
                 raise WrongSlot(f"request {plan.requests[row]}: slot {slot} is wrong at position {position}")
         for token, slot in zip(tokens, slots[first:], strict=True):
             prefix = _mix(prefix, int(token))
+            self._row_prefixes.append(prefix)
             self._tokens[slot] = token
             self._prefixes[slot] = prefix
         self.rows_written += len(tokens)
