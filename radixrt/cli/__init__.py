@@ -9,6 +9,7 @@ import typer
 
 from radixrt import __version__
 from radixrt.cli.run import run
+from radixrt.cli.serve import serve
 from radixrt.errors import RadixError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -28,6 +29,7 @@ def radixrt(
 
 
 app.command(no_args_is_help=True)(run)
+app.command()(serve)
 
 
 def main() -> None:

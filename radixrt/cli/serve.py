@@ -1,0 +1,93 @@
+"""`radixrt serve`: a model behind HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from radixrt.client.generation import invalid
+from radixrt.config import DEFAULT_MODEL, WorkerConfig
+from radixrt.server.listener import listen
+from radixrt.server.service import Service
+from radixrt.server.settings import DEFAULT_DRAIN_SECONDS, DEFAULT_PORT, ServerSettings, check
+
+
+def serve(
+    model: Annotated[str, typer.Option(help="a folder, a .gguf file, a hub name or smollm2-135m")] = DEFAULT_MODEL,
+    host: Annotated[str, typer.Option(help="address to listen at; 0.0.0.0 for all of this machine")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any free one; the line that tells of readiness names it")] = (
+        DEFAULT_PORT
+    ),
+    served_model_name: Annotated[
+        str | None, typer.Option(help="the name that clients give as `model`; by default the model's own")
+    ] = None,
+    drain_seconds: Annotated[
+        float, typer.Option(help="how long live requests may go on after SIGTERM or Ctrl-C")
+    ] = DEFAULT_DRAIN_SECONDS,
+    kernels: Annotated[str, typer.Option(help="kernel backend")] = "auto",
+    dtype: Annotated[str, typer.Option(help="of activations and KV: auto, float32, bfloat16 or float16")] = "auto",
+    device: Annotated[str, typer.Option(help="where the model runs")] = "cpu",
+    page_size: Annotated[int, typer.Option(help="tokens a page; a power of two")] = 16,
+    kv_memory: Annotated[int | None, typer.Option(help="bytes of the KV pool; by default a share of free memory")] = (
+        None
+    ),
+    context_length: Annotated[
+        int | None, typer.Option(help="longest sequence in tokens; by default the model's limit")
+    ] = None,
+    max_running: Annotated[int, typer.Option(help="most requests in one step")] = 64,
+    step_tokens: Annotated[int, typer.Option(help="most tokens in one step")] = 512,
+    schedule_policy: Annotated[str, typer.Option(help="order of waiting requests: lpm or fcfs")] = "lpm",
+    eviction_policy: Annotated[str, typer.Option(help="which cached prefix goes first: lru")] = "lru",
+    prefix_cache: Annotated[bool, typer.Option(help="reuse what was computed for equal prefixes")] = True,
+    threads: Annotated[int | None, typer.Option(help="compute threads; by default one a core")] = None,
+    log_level: Annotated[str, typer.Option(help="of the worker: debug, info, warning or error")] = "warning",
+) -> None:
+    """Serve a model over HTTP: OpenAI's routes, /generate, /health, /metrics. Prints one line when it is ready.
+
+    SIGTERM or Ctrl-C lets live requests end first; a second one does not.
+
+    Example: radixrt serve --model smollm2-135m --port 30000
+    """
+    worker = _worker_config(
+        model=model,
+        dtype=dtype,
+        device=device,
+        kernels=kernels,
+        page_size=page_size,
+        kv_memory=kv_memory,
+        context_length=context_length,
+        max_running=max_running,
+        step_tokens=step_tokens,
+        schedule_policy=schedule_policy,
+        eviction_policy=eviction_policy,
+        prefix_cache=prefix_cache,
+        threads=threads,
+        log_level=log_level,
+    )
+    settings = ServerSettings(worker=worker, served_model_name=served_model_name, drain_seconds=drain_seconds)
+    check(settings)
+    asyncio.run(_run(settings, listen(host, port)))
+
+
+async def _run(settings: ServerSettings, listener: socket.socket) -> None:
+    service = Service(settings, listener, announce=_announce)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, service.stop)
+    await service.run()
+
+
+def _announce(url: str) -> None:
+    print(f"radixrt is ready at {url}", flush=True)
+
+
+def _worker_config(**options: Any) -> WorkerConfig:
+    try:
+        return msgspec.convert(options, WorkerConfig)
+    except msgspec.ValidationError as error:
+        raise invalid(WorkerConfig, error) from error

@@ -1,0 +1,166 @@
+"""`/v1/completions`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from radixrt.errors import InvalidRequest
+from radixrt.protocol.events import Finished, Piece
+from radixrt.protocol.ids import pack_ids
+from radixrt.protocol.segments import Ids, Raw, Segment
+from radixrt.server.body import read_body
+from radixrt.server.calls import Call, Outcome, encode
+from radixrt.server.fields import SamplingFields, StreamOptions, sampling
+from radixrt.server.logprobs import ChoiceLogprobs, Entry, completion_form, entries_of
+from radixrt.server.parts import Parts
+from radixrt.server.replies import json_reply
+from radixrt.server.sse import Chunks, stream, while_connected
+from radixrt.server.usage import UsageCount
+from radixrt.text.tokenizer import Tokenizer
+from radixrt.text.utf8 import encode_utf8
+
+_DEFAULT_MAX_TOKENS = 16
+"""OpenAI's."""
+
+
+class CompletionRequest(SamplingFields, kw_only=True):
+    prompt: Any
+    """Text, a list of texts, token ids, or a list of lists of them."""
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    logprobs: int | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+
+
+def routes(parts: Parts) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/completions")
+    async def completions(request: Request) -> Response:
+        """What follows a prompt, or each of several. Special tokens that are spelled out in a prompt are recognised."""
+        body = await read_body(request, CompletionRequest)
+        model = parts.check_model(body.model)
+        _check(body)
+        wanted = sampling(
+            body,
+            max_tokens=_DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
+            logprobs=body.logprobs,
+        )
+        frontend = parts.frontend
+        ids = [await encode(frontend, [segment]) for segment in prompts(body.prompt, "prompt")]
+        call = Call(parts, ids, wanted, "prompt")
+        reply = _Reply(model, body, frontend.tokenizer)
+        if body.stream:
+            return await stream(request, reply.chunks(call))
+        return json_reply(await while_connected(request.receive, reply.whole(call)))
+
+    return router
+
+
+def prompts(given: Any, field: str) -> list[Segment]:
+    """The prompts of a request; raises `InvalidRequest` for what is none."""
+    if isinstance(given, str):
+        return [text_prompt(given, field)]
+    if isinstance(given, list) and given:
+        if all(isinstance(one, str) for one in given):
+            return [text_prompt(one, f"{field}[{number}]") for number, one in enumerate(given)]
+        if all(isinstance(one, list) for one in given):
+            return [id_prompt(one, f"{field}[{number}]") for number, one in enumerate(given)]
+        return [id_prompt(given, field)]
+    kind = "empty" if given == [] else f"of type {type(given).__name__}"
+    raise InvalidRequest(
+        f"{field} is {kind}; it must be text, a list of texts, token ids, or a list of lists of them", field=field
+    )
+
+
+def text_prompt(text: str, field: str) -> Segment:
+    encode_utf8(text, field)
+    return Raw(text)
+
+
+def id_prompt(ids: Sequence[Any], field: str) -> Segment:
+    """Token ids; whether the vocabulary has them is checked with the prompt."""
+    for number, token in enumerate(ids):
+        if not isinstance(token, int) or isinstance(token, bool):
+            place = f"{field}[{number}]"
+            raise InvalidRequest(f"{place} is {token!r:.80}; it must be a token id", field=place)
+    try:
+        return Ids(pack_ids(ids))
+    except OverflowError:
+        raise InvalidRequest(f"{field} has a token id that no vocabulary has", field=field) from None
+
+
+def _check(body: CompletionRequest) -> None:
+    """Refuse what is not supported yet and would be missed, and fields that do not go together."""
+    if body.stream_options is not None and not body.stream:
+        raise InvalidRequest("stream_options is given, but stream is not true", field="stream_options")
+    for name in ("echo", "suffix"):
+        if getattr(body, name):
+            raise InvalidRequest(f"{name} is not supported", field=name)
+    if body.best_of not in (None, 1, body.n):
+        raise InvalidRequest(f"best_of is {body.best_of}; only the value of n is supported", field="best_of")
+
+
+class _Reply:
+    """Writes one request's reply, whole or in chunks."""
+
+    def __init__(self, model: str, body: CompletionRequest, tokenizer: Tokenizer) -> None:
+        self._head = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._logprobs = body.logprobs is not None
+        self._with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+        self._tokenizer = tokenizer
+
+    async def whole(self, call: Call) -> dict[str, Any]:
+        """The reply when all choices are complete."""
+        outcomes = await call.gather()
+        usage = UsageCount()
+        for outcome in outcomes:
+            usage.add(outcome.end)
+        choices = [self._whole_choice(index, outcome) for index, outcome in enumerate(outcomes)]
+        return {**self._head, "choices": choices, "usage": usage.body()}
+
+    async def chunks(self, call: Call) -> Chunks:
+        """The same piece by piece."""
+        usage = UsageCount()
+        logprobs: dict[int, ChoiceLogprobs] = {}
+        with call:
+            async for event in call.events():
+                index = call.index(event)
+                known = logprobs.setdefault(index, ChoiceLogprobs(self._tokenizer))
+                match event:
+                    case Piece(text=text):
+                        entries = known.add(event)
+                        if text or entries:
+                            yield self._chunk(self._choice(index, text, None, entries))
+                    case Finished():
+                        usage.add(event)
+                        yield self._chunk(self._choice(index, "", event.reason, known.finish(event)))
+        if self._with_usage:
+            yield {**self._head, "choices": [], "usage": usage.body()}
+
+    def _whole_choice(self, index: int, outcome: Outcome) -> dict[str, Any]:
+        entries = entries_of(outcome.pieces, outcome.end, self._tokenizer) if self._logprobs else []
+        return self._choice(index, outcome.text, outcome.end.reason, entries)
+
+    def _choice(self, index: int, text: str, end: str | None, entries: list[Entry]) -> dict[str, Any]:
+        shown = completion_form(entries, self._tokenizer) if self._logprobs else None
+        return {"index": index, "text": text, "finish_reason": end, "logprobs": shown}
+
+    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        return {**self._head, "choices": [choice], **({"usage": None} if self._with_usage else {})}
