@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -18,7 +19,7 @@ GENERATE = "/generate"
 
 
 @pytest.fixture(autouse=True)
-def undisturbed(http: httpx.Client) -> None:
+def undisturbed(http: httpx.Client) -> Iterator[None]:
     """After whatever a test does, the server answers and holds nothing."""
     yield
     reply = http.post(COMPLETIONS, json={"prompt": "One", "max_tokens": 1})
