@@ -6,15 +6,17 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from radixrt.client.runtime import Runtime
+from radixrt.cli.options import ContextLengthOption, DtypeOption, KernelsOption, ModelOption, PageSizeOption
 from radixrt.config import DEFAULT_MODEL
 from radixrt.errors import InvalidRequest
-from radixrt.lang import ProgramState, render_rich
-from radixrt.lang.function import Program
+
+if TYPE_CHECKING:
+    from radixrt.lang import ProgramState
+    from radixrt.lang.function import Program
 
 
 def run(
@@ -22,19 +24,29 @@ def run(
     arg: Annotated[
         list[str], typer.Option(metavar="NAME=VALUE", help="an argument of the program; JSON where it parses as such")
     ] = [],  # noqa: B006
-    model: Annotated[str, typer.Option(help="a folder, a .gguf file, a hub name or smollm2-135m")] = DEFAULT_MODEL,
-    kernels: Annotated[str, typer.Option(help="kernel backend")] = "auto",
-    dtype: Annotated[str, typer.Option(help="of activations and KV: auto, float32 or bfloat16")] = "auto",
-    page_size: Annotated[int, typer.Option(help="tokens a page; a power of two")] = 16,
-    context_length: Annotated[int | None, typer.Option(help="longest sequence in tokens")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="for generations that name no limit of their own")] = None,
-    temperature: Annotated[float | None, typer.Option(help="for generations that name none of their own")] = None,
+    model: ModelOption = DEFAULT_MODEL,
+    kernels: KernelsOption = "auto",
+    dtype: DtypeOption = "auto",
+    page_size: PageSizeOption = 16,
+    context_length: ContextLengthOption = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="for generations that name no limit of their own")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="for generations that name none of their own; 0 is greedy")
+    ] = None,
 ) -> None:
     """Run a program and print its finished tree: each node's text, the tokens computed for it and those reused.
 
-    Example: radixrt run examples/postcards.py:postcards --arg town=Oslo
+    Examples:
+
+      radixrt run examples/few_shot_agents.py:interview --arg person="Marta Lind" --arg questions='["Why rye?"]'
+      radixrt run poems.py:poem --arg topic=rain --model ~/models/Qwen3-0.6B --temperature 0
     """
-    from rich.console import Console  # slow to import; help and errors do without
+    from rich.console import Console
+
+    from radixrt.client.runtime import Runtime
+    from radixrt.lang import render_rich
 
     given = {"max_tokens": max_tokens, "temperature": temperature}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -56,6 +68,8 @@ def run(
 
 def load_program(reference: str) -> Program:
     """The program that `FILE.py:PROGRAM` names; raises `InvalidRequest` if there is none."""
+    from radixrt.lang.function import Program
+
     file, colon, name = reference.rpartition(":")
     path = Path(file)
     if not colon or not path.is_file():

@@ -1,0 +1,20 @@
+"""Options that several commands share: which model, and how it is run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+ModelOption = Annotated[
+    str, typer.Option("--model", metavar="MODEL", help="a folder, a .gguf file, a hub name or smollm2-135m")
+]
+KernelsOption = Annotated[str, typer.Option("--kernels", metavar="NAME", help="kernel backend")]
+DtypeOption = Annotated[
+    str, typer.Option("--dtype", metavar="NAME", help="of activations and KV: auto, float32 or bfloat16")
+]
+PageSizeOption = Annotated[int, typer.Option("--page-size", metavar="TOKENS", help="tokens a page; a power of two")]
+ContextLengthOption = Annotated[
+    int | None,
+    typer.Option("--context-length", metavar="TOKENS", help="longest sequence; by default the model's own limit"),
+]
