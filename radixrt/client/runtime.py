@@ -15,7 +15,7 @@ import msgspec
 from radixrt.client.connection import WorkerConnection
 from radixrt.client.generation import Gathering, Generation, Prompt, Sampling, checked_params, invalid, plain_node
 from radixrt.client.loop import EventLoop, shared_loop
-from radixrt.client.progress import ProgressLine
+from radixrt.client.progress import LoadLine, ProgressLine
 from radixrt.client.session import TextSession
 from radixrt.client.worker_process import WorkerProcess
 from radixrt.config import DEFAULT_MODEL, WorkerConfig, check
@@ -23,7 +23,7 @@ from radixrt.errors import InvalidRequest, WorkerUnavailable
 from radixrt.protocol.events import Piece, TextEvent
 from radixrt.protocol.messages import Stats, TreeNode, Welcome
 from radixrt.protocol.sampling import SamplingParams
-from radixrt.text.frontend import load_frontend
+from radixrt.text.frontend import frontend_of
 from radixrt.text.model_files import find_model
 
 Batch: TypeAlias = list[str] | list[list[int]]
@@ -81,7 +81,7 @@ class Runtime:
         )
         # Before the worker looks for the files too, or both would download them.
         with ProgressLine() as progress:
-            find_model(config.model, progress)
+            files = find_model(config.model, progress)
         self._loop = shared_loop()
         worker = self._worker = WorkerProcess(config)
         connection = self._connection = self._loop.call(lambda: WorkerConnection(worker.address))
@@ -89,9 +89,10 @@ class Runtime:
         self._end = weakref.finalize(self, _end, self._loop, worker, connection)
         worker.watch(_on_exit(self._loop, connection))
         try:
-            # The worker loads its part meanwhile.
-            self._frontend = load_frontend(config.model)
-            self.info = self._loop.run(connection.hello())
+            with LoadLine(files.name):
+                # The worker loads its part meanwhile.
+                self._frontend = frontend_of(files)
+                self.info = self._loop.run(connection.hello())
         except BaseException:
             self.shutdown()
             raise

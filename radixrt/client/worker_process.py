@@ -15,6 +15,7 @@ from typing import IO
 
 import zmq
 
+from radixrt.client.progress import print_above
 from radixrt.config import WorkerConfig
 from radixrt.errors import WorkerUnavailable
 from radixrt.protocol.start import StartOrder, remove_socket_directory, socket_address, socket_path, write_order
@@ -94,11 +95,9 @@ class WorkerProcess:
             for data in output:
                 line = data.decode(errors="replace")
                 self._last_lines.append(line.rstrip())
-                if sys.stderr is not None:
-                    # The caller's stream may be closed by now; the line is kept all the same.
-                    with contextlib.suppress(ValueError):
-                        sys.stderr.write(line)
-                        sys.stderr.flush()
+                # The caller's stream may be closed by now; the line is kept all the same.
+                with contextlib.suppress(ValueError):
+                    print_above(line)
         self._output_ended.set()
 
     def _watch(self, on_exit: Callable[[str], None]) -> None:

@@ -8,12 +8,12 @@ from typing import Literal
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.segments import Segment
 from radixrt.text.encoder import PromptEncoder
-from radixrt.text.model_files import find_model
+from radixrt.text.model_files import ModelFiles, find_model
 from radixrt.text.program_text import ProgramText, Release
 from radixrt.text.tokenizer import Tokenizer, load_tokenizer
 from radixrt.text.turns import Turns, derive_turns
 
-__all__ = ["Frontend", "ProgramText", "Release", "load_frontend"]
+__all__ = ["Frontend", "ProgramText", "Release", "frontend_of", "load_frontend"]
 
 
 class Frontend:
@@ -50,5 +50,10 @@ def load_frontend(model: str) -> Frontend:
 
     Raises `ModelNotFound`, `UnsupportedModel` or `DownloadFailed`.
     """
-    tokenizer = load_tokenizer(find_model(model))
+    return frontend_of(find_model(model))
+
+
+def frontend_of(files: ModelFiles) -> Frontend:
+    """The frontend of a model that is here; raises `UnsupportedModel`."""
+    tokenizer = load_tokenizer(files)
     return Frontend(tokenizer, derive_turns(tokenizer))
