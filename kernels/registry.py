@@ -77,6 +77,11 @@ def load_backend(name: str = "auto", dtype: str = "auto", device: str = "cpu") -
     return entry.load(_DTYPES[choice.dtype], torch.device(device))
 
 
+def dtype_named(name: str) -> torch.dtype:
+    """The dtype of a `Choice`."""
+    return _DTYPES[name]
+
+
 def _obstacle(entry: BackendEntry, dtype: str, kind: str) -> tuple[str, str | None]:
     """The option that rules the backend out, with the reason for people; the reason is None if nothing does."""
     if kind not in entry.devices:

@@ -1,4 +1,7 @@
-"""The shell: `radixrt COMMAND`. One module a command; a command's docstring is its help."""
+"""The shell: `radixrt COMMAND`. One module a command; a command's docstring is its help.
+
+A command's module imports nothing heavy at its top, so that help is quick and is there in the base install too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from typing import Annotated
 import typer
 
 from radixrt import __version__
+from radixrt.cli.chat import chat
+from radixrt.cli.doctor import doctor
+from radixrt.cli.extras import missing_extra
 from radixrt.cli.run import run
 from radixrt.cli.serve import serve
 from radixrt.errors import RadixError
@@ -23,13 +29,17 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def radixrt(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """A structured-generation runtime: programs become request trees over a radix prefix cache."""
 
 
 app.command(no_args_is_help=True)(run)
 app.command()(serve)
+app.command()(chat)
+app.command()(doctor)
 
 
 def main() -> None:
@@ -38,3 +48,8 @@ def main() -> None:
         app()
     except RadixError as error:
         sys.exit(f"radixrt: {error}")
+    except ModuleNotFoundError as error:
+        message = missing_extra(error)
+        if message is None:
+            raise
+        sys.exit(f"radixrt: {message}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import socket
 from typing import Annotated, Any
@@ -10,10 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from radixrt.client.generation import invalid
 from radixrt.config import DEFAULT_MODEL, WorkerConfig
-from radixrt.server.listener import listen
-from radixrt.server.service import Service
 from radixrt.server.settings import DEFAULT_DRAIN_SECONDS, DEFAULT_PORT, ServerSettings, check
 
 
@@ -51,8 +47,16 @@ def serve(
 
     SIGTERM or Ctrl-C lets live requests end first; a second one does not.
 
-    Example: radixrt serve --model smollm2-135m --port 30000
+    Examples:
+
+      radixrt serve
+      radixrt serve --model ~/models/Qwen3-0.6B --host 0.0.0.0 --port 8000 --served-model-name qwen
+      curl http://127.0.0.1:30000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "The tide"}'
     """
+    import asyncio
+
+    from radixrt.server.listener import listen
+
     worker = _worker_config(
         model=model,
         dtype=dtype,
@@ -75,6 +79,10 @@ def serve(
 
 
 async def _run(settings: ServerSettings, listener: socket.socket) -> None:
+    import asyncio
+
+    from radixrt.server.service import Service
+
     service = Service(settings, listener, announce=_announce)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -87,6 +95,8 @@ def _announce(url: str) -> None:
 
 
 def _worker_config(**options: Any) -> WorkerConfig:
+    from radixrt.client.generation import invalid
+
     try:
         return msgspec.convert(options, WorkerConfig)
     except msgspec.ValidationError as error:

@@ -51,6 +51,14 @@ def load_model(
     return _build(config, source, kernels, context_length, progress)
 
 
+def read_config(files: ModelFiles) -> ModelConfig:
+    """What the model's files say of it, no weight being read; raises `UnsupportedModel`."""
+    if files.gguf is not None:
+        return gguf_config.read_config(GgufFile(files.gguf))
+    assert files.folder is not None
+    return hf_config.read_config(files.folder)
+
+
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor that a model of this configuration has."""
     hidden, wide = config.hidden, config.intermediate

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
+from radixrt.client.progress import LoadLine, ProgressLine
 from radixrt.client.session import TextSession
 from radixrt.config import WorkerConfig
 from radixrt.errors import RadixError, WorkerUnavailable
@@ -14,8 +15,8 @@ from radixrt.protocol.events import TextEvent
 from radixrt.protocol.messages import Stats, Welcome
 from radixrt.server.threads import in_thread
 from radixrt.server.worker_life import WorkerLife
-from radixrt.text.frontend import Frontend, load_frontend
-from radixrt.text.model_files import find_model
+from radixrt.text.frontend import Frontend, frontend_of
+from radixrt.text.model_files import ModelFiles, find_model
 
 log = logging.getLogger(__name__)
 
@@ -113,12 +114,13 @@ class Supervisor:
     async def _supervise(self, first: asyncio.Future[None]) -> None:
         try:
             # Before the worker looks for the files too, or both would download them.
-            await in_thread(lambda: find_model(self.config.model, self._on_download))
+            files = await in_thread(self._fetch)
             self._life = WorkerLife(self.config)
-            frontend = in_thread(lambda: load_frontend(self.config.model))
-            self.info = await self._life.connection.hello()
-            self.frontend = await frontend
-            await self._become_ready(self._life)
+            with LoadLine(files.name):
+                frontend = in_thread(lambda: frontend_of(files))
+                self.info = await self._life.connection.hello()
+                self.frontend = await frontend
+                await self._become_ready(self._life)
         except Exception as error:
             self.state = "failed"
             first.set_exception(error)
@@ -163,7 +165,13 @@ class Supervisor:
         await life.warm_up(self.frontend.tokenizer.bos_id or 0)
         self.state = "ready"
 
-    def _on_download(self, _stage: str, _done: int, _total: int) -> None:
-        """Called again and again while a model is fetched: an error here ends that."""
-        if self._stop_download:
-            raise WorkerUnavailable("the server is stopping")
+    def _fetch(self) -> ModelFiles:
+        """The model's files, downloaded where they are not here yet; `stop` ends that."""
+        with ProgressLine() as line:
+
+            def show(stage: str, done: int, total: int) -> None:
+                if self._stop_download:
+                    raise WorkerUnavailable("the server is stopping")
+                line(stage, done, total)
+
+            return find_model(self.config.model, show)

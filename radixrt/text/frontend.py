@@ -8,12 +8,12 @@ from typing import Literal
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.segments import Segment
 from radixrt.text.encoder import PromptEncoder
-from radixrt.text.model_files import ModelFiles, find_model
+from radixrt.text.model_files import ModelFiles
 from radixrt.text.program_text import ProgramText, Release
 from radixrt.text.tokenizer import Tokenizer, load_tokenizer
 from radixrt.text.turns import Turns, derive_turns
 
-__all__ = ["Frontend", "ProgramText", "Release", "frontend_of", "load_frontend"]
+__all__ = ["Frontend", "ProgramText", "Release", "frontend_of"]
 
 
 class Frontend:
@@ -43,14 +43,6 @@ class Frontend:
     def encode_prompt(self, segments: Sequence[Segment]) -> IdArray:
         """A whole prompt as ids; raises `InvalidRequest` for one that is wrong, or empty where the model has no BOS."""
         return self._encoder.prompt(segments)
-
-
-def load_frontend(model: str) -> Frontend:
-    """The frontend of a model: a folder, a `.gguf` file, a hub name or `smollm2-135m`.
-
-    Raises `ModelNotFound`, `UnsupportedModel` or `DownloadFailed`.
-    """
-    return frontend_of(find_model(model))
 
 
 def frontend_of(files: ModelFiles) -> Frontend:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from radixrt.config import DEFAULT_MODEL, cache_folder
 from radixrt.errors import ModelNotFound
-from radixrt.text.download import Progress, fetch_default_model, fetch_from_hub
+from radixrt.text.download import Progress, fetch_default_model, fetch_from_hub, kept_default_model
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _ACCEPTED = (
@@ -37,8 +37,22 @@ def find_model(name: str, progress: Progress | None = None) -> ModelFiles:
     `progress` hears of a download as `(stage, bytes done, bytes in all)`. Raises `ModelNotFound`, saying what is
     accepted, or `DownloadFailed`, saying what to do without a network.
     """
+    files = find_model_here(name)
+    if files is not None:
+        return files
     if name == DEFAULT_MODEL:
-        return ModelFiles(name, gguf=fetch_default_model(cache_folder() / "models", progress))
+        return ModelFiles(name, gguf=fetch_default_model(models_folder(), progress))
+    return ModelFiles(name, folder=_checked_folder(fetch_from_hub(name)))
+
+
+def find_model_here(name: str) -> ModelFiles | None:
+    """The files of the model `name` if they need not be fetched; None for one that `find_model` would fetch.
+
+    A hub name is always the hub's to look up, which keeps a cache of its own. Raises `ModelNotFound`.
+    """
+    if name == DEFAULT_MODEL:
+        kept = kept_default_model(models_folder())
+        return None if kept is None else ModelFiles(name, gguf=kept)
     path = Path(name).expanduser()
     if path.is_dir():
         return ModelFiles(path.resolve().name, folder=_checked_folder(path))
@@ -47,8 +61,13 @@ def find_model(name: str, progress: Progress | None = None) -> ModelFiles:
             raise ModelNotFound(f"there is no file {path}", field="model")
         return ModelFiles(path.stem, gguf=path)
     if _HUB_NAME.fullmatch(name):
-        return ModelFiles(name, folder=_checked_folder(fetch_from_hub(name)))
+        return None
     raise ModelNotFound(f"no model {name!r}. {_ACCEPTED}", field="model")
+
+
+def models_folder() -> Path:
+    """Where models that radixrt itself fetches are kept."""
+    return cache_folder() / "models"
 
 
 def _checked_folder(folder: Path) -> Path:

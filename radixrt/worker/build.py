@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 from radixrt.cache.prefix_cache import PrefixCache
-from radixrt.config import KV_MEMORY_CEILING, KV_MEMORY_SHARE, WorkerConfig, check
-from radixrt.errors import InvalidRequest
+from radixrt.config import WorkerConfig, check
 from radixrt.kernels.registry import load_backend
 from radixrt.model.loader import load_model
 from radixrt.protocol.messages import PROTOCOL_VERSION, Welcome
@@ -18,6 +15,7 @@ from radixrt.text.tokenizer import load_tokenizer
 from radixrt.text.turns import derive_turns
 from radixrt.worker.engine import Engine
 from radixrt.worker.executor import ModelExecutor
+from radixrt.worker.memory import pool_pages
 from radixrt.worker.programs import Programs
 
 
@@ -43,7 +41,7 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     tokenizer = load_tokenizer(files)
     kernels = load_backend(config.kernels, config.dtype, config.device)
     model = load_model(files, kernels, config.context_length)
-    pages = _pool_pages(config, model.kv_shape(1, config.page_size).bytes_per_page(kernels.dtype))
+    pages = pool_pages(config, model.kv_shape(1, config.page_size).bytes_per_page(kernels.dtype))
     context = min(model.context_length, pages * config.page_size)
     cache = PrefixCache(pages, config.page_size, config.eviction_policy)
     limits = Limits(config.max_running, config.step_tokens, context)
@@ -63,26 +61,3 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
         vocabulary_size=tokenizer.vocabulary_size,
     )
     return engine, welcome
-
-
-def _pool_pages(config: WorkerConfig, page_bytes: int) -> int:
-    """Pages that the KV memory holds; at least one."""
-    available = int(_free_memory() * KV_MEMORY_SHARE)
-    memory = config.kv_memory or min(available, KV_MEMORY_CEILING)
-    pages = memory // page_bytes
-    if pages < 2:
-        raise InvalidRequest(
-            f"kv_memory is {memory:,} bytes, less than two pages of {config.page_size} tokens ({page_bytes:,} each)",
-            field="kv_memory",
-        )
-    return pages
-
-
-def _free_memory() -> int:
-    """Bytes that could be allocated now without swapping (free ones, where the system cannot say)."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
