@@ -15,7 +15,7 @@ from radixrt.text.tokenizer import Tokenizer
 
 BACKEND_NAMES = ("auto", "llguidance")
 """`auto`: the first backend, in this order, that can enforce the constraint exactly."""
-MOST_BYTES = 2**20
+MOST_BYTES = 2**18
 """A constraint written in more bytes than this is refused unseen."""
 
 _log = logging.getLogger(__name__)

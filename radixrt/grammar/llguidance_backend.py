@@ -14,7 +14,7 @@ from radixrt.errors import InvalidConstraint
 from radixrt.grammar.interface import Mask, mask_words
 from radixrt.grammar.llguidance_source import grammar_source
 from radixrt.grammar.llguidance_tokenizer import llguidance_tokenizer
-from radixrt.protocol.constraint import Constraint
+from radixrt.protocol.constraint import Constraint, field_of
 from radixrt.text.tokenizer import Tokenizer
 
 _STILL_SOUND = ("NotStopped", "NoExtension", "NoExtensionBias")
@@ -36,7 +36,8 @@ class LlguidanceBackend:
         source = grammar_source(constraint)
         start = llguidance.LLMatcher(self._tokenizer, source, log_level=0, limits=self._limits)
         if start.is_error():
-            raise InvalidConstraint(_first_line(start.get_error()), field="constraint")
+            field = field_of(constraint)
+            raise InvalidConstraint(f"{field}: {_first_line(start.get_error())}", field=field)
         return LlguidanceGrammar(start, self._tokenizer.vocab_size, self._specials)
 
 

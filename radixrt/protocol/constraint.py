@@ -40,6 +40,19 @@ CONSTRAINT_NAMES = ("json_schema", "json_object", "regex", "choices")
 """How users name them, among the sampling parameters."""
 
 
+def field_of(constraint: Constraint) -> str:
+    """The name by which users gave it."""
+    match constraint:
+        case JsonSchema():
+            return "json_schema"
+        case JsonObject():
+            return "json_object"
+        case Regex():
+            return "regex"
+        case Choice():
+            return "choices"
+
+
 def with_constraint(options: Mapping[str, Any]) -> dict[str, Any]:
     """`options` with what they say under `CONSTRAINT_NAMES` as one `constraint`.
 

@@ -1,0 +1,41 @@
+"""A pattern as users write it, as a pattern for Rust's `regex` syntax that means the same."""
+
+from __future__ import annotations
+
+from radixrt.errors import InvalidConstraint
+from radixrt.grammar.regex.anchors import containing_text, whole_text
+from radixrt.grammar.regex.dialects import ECMA, ECMA_AND_PYTHON, PYTHON
+from radixrt.grammar.regex.nodes import NOTHING, Node
+from radixrt.grammar.regex.parse import parse
+from radixrt.grammar.regex.rust import rust_pattern
+
+
+def full_match_pattern(pattern: str) -> str:
+    """For the texts that `re.fullmatch` matches.
+
+    >>> full_match_pattern("^a$|b")
+    'a|b'
+
+    Raises `InvalidConstraint` for a pattern that is wrong, not supported or matched by no text.
+    """
+    return rust_pattern(_checked(whole_text(parse(pattern, PYTHON)), pattern))
+
+
+def search_pattern(pattern: str, *, both_dialects: bool = True) -> str:
+    """For the whole of a text in which the `pattern` of a schema is found.
+
+    By ECMA 262; of what it and Python's `re` read differently, with `both_dialects`, only what both accept.
+
+    >>> search_pattern("^a|b$")
+    'a(?s:.)*|(?s:.)*b'
+
+    Raises `InvalidConstraint` for a pattern that is wrong, not supported or matched by no text.
+    """
+    tree = parse(pattern, ECMA_AND_PYTHON if both_dialects else ECMA)
+    return rust_pattern(_checked(containing_text(tree), pattern))
+
+
+def _checked(node: Node, pattern: str) -> Node:
+    if node == NOTHING:
+        raise InvalidConstraint(f"no text matches the pattern {pattern!r}")
+    return node
