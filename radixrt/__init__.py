@@ -88,6 +88,8 @@ else:
     def __getattr__(name):
         if name == "__version__":
             value = import_module("importlib.metadata").version("radixrt")
+        elif name == "grammar":
+            value = import_module("radixrt.grammar")
         elif name in _HOMES:
             value = getattr(import_module(_HOMES[name]), name)
         else:

@@ -14,6 +14,7 @@ from radixrt import __version__
 from radixrt.cli.chat import chat
 from radixrt.cli.doctor import doctor
 from radixrt.cli.extras import missing_extra
+from radixrt.cli.grammar import grammar
 from radixrt.cli.run import run
 from radixrt.cli.serve import serve
 from radixrt.errors import RadixError
@@ -40,6 +41,7 @@ app.command(no_args_is_help=True)(run)
 app.command()(serve)
 app.command()(chat)
 app.command()(doctor)
+app.add_typer(grammar, name="grammar")
 
 
 def main() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from threading import Lock
 
 from radixrt.errors import InternalError, InvalidConstraint, InvalidRequest
@@ -13,7 +14,7 @@ from radixrt.grammar.interface import Grammar, GrammarBackend
 from radixrt.protocol.constraint import Choice, Constraint, JsonSchema, Regex
 from radixrt.text.tokenizer import Tokenizer
 
-BACKEND_NAMES = ("auto", "llguidance")
+BACKEND_NAMES = ("auto", "llguidance", "outlines-core")
 """`auto`: the first backend, in this order, that can enforce the constraint exactly."""
 MOST_BYTES = 2**18
 """A constraint written in more bytes than this is refused unseen."""
@@ -87,6 +88,12 @@ class GrammarCompiler:
             raise InternalError(f"the grammar backend failed: {error}; the worker's log has the details") from error
 
 
+def compile_once(constraint: Constraint, tokenizer: Tokenizer, backend_name: str = "auto") -> Grammar:
+    """Compile in this thread and keep nothing. Raises as `GrammarCompiler.submit` says, and `InvalidRequest`."""
+    _check_size(constraint)
+    return _by_name(backend_name, tokenizer)(constraint)
+
+
 def _hand_over(done: Future[Grammar], result: Future[Grammar]) -> None:
     if done.cancelled():
         result.cancel()
@@ -105,28 +112,41 @@ def _hand_over(done: Future[Grammar], result: Future[Grammar]) -> None:
 
 def _by_name(name: str, tokenizer: Tokenizer) -> Callable[[Constraint], Grammar]:
     """How to compile; each backend's library is imported only where it is used."""
-    from radixrt.grammar.llguidance_backend import LlguidanceBackend
+
+    def llguidance() -> GrammarBackend:
+        from radixrt.grammar.llguidance_backend import LlguidanceBackend
+
+        return LlguidanceBackend(tokenizer)
+
+    @cache
+    def outlines_core() -> GrammarBackend:
+        from radixrt.grammar.outlines_backend import OutlinesBackend
+
+        return OutlinesBackend(tokenizer)
 
     match name:
         case "auto":
-            return _first_that_can((LlguidanceBackend(tokenizer),))
+            return _either(llguidance(), outlines_core)
         case "llguidance":
-            return LlguidanceBackend(tokenizer).compile
+            return llguidance().compile
+        case "outlines-core":
+            return outlines_core().compile
     raise InvalidRequest(f"no grammar backend {name!r}; there are {', '.join(BACKEND_NAMES)}", field="grammar_backend")
 
 
-def _first_that_can(backends: Sequence[GrammarBackend]) -> Callable[[Constraint], Grammar]:
-    def compile_with_any(constraint: Constraint) -> Grammar:
-        first_error: InvalidConstraint | None = None
-        for backend in backends:
-            try:
-                return backend.compile(constraint)
-            except InvalidConstraint as error:
-                first_error = first_error or error
-        assert first_error is not None
-        raise first_error
+def _either(first: GrammarBackend, second: Callable[[], GrammarBackend]) -> Callable[[Constraint], Grammar]:
+    """By the first backend; what it refuses by the second, which is made only then. Told is what the first said."""
 
-    return compile_with_any
+    def compile_with_either(constraint: Constraint) -> Grammar:
+        try:
+            return first.compile(constraint)
+        except InvalidConstraint as error:
+            try:
+                return second().compile(constraint)
+            except InvalidConstraint:
+                raise error from None
+
+    return compile_with_either
 
 
 def _check_size(constraint: Constraint) -> None:

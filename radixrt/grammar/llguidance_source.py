@@ -30,7 +30,7 @@ def grammar_source(constraint: Constraint) -> str:
             schema = load(text)
             return json_grammar(Rewriter(schema).whole(schema))
         case Regex(pattern):
-            return llguidance.LLMatcher.grammar_from_regex(_translated(pattern))
+            return llguidance.LLMatcher.grammar_from_regex(full_match_pattern(pattern))
         case Choice(options):
             return llguidance.LLMatcher.grammar_from_regex("|".join(map(_literal, options)))
 
@@ -75,13 +75,6 @@ def _refuse_unwritable(schema: Schema) -> None:
                 "json_schema: a constant with a control character is not supported next to objects with free names",
                 field="json_schema",
             )
-
-
-def _translated(pattern: str) -> str:
-    try:
-        return full_match_pattern(pattern)
-    except InvalidConstraint as error:
-        raise InvalidConstraint(f"regex: {error.message}", field="regex") from None
 
 
 def _literal(text: str) -> str:

@@ -5,22 +5,33 @@ from __future__ import annotations
 from radixrt.grammar.regex.nodes import Anchor, Chars, Concat, Either, Node, Repeat
 
 
-def rust_pattern(node: Node) -> str:
-    """The pattern whose full matches are those of `node`; it needs no flags and has no anchors."""
+def rust_pattern(node: Node, *, without_nul: bool = False) -> str:
+    """The pattern whose full matches are those of `node`; it needs no flags and has no anchors.
+
+    `without_nul`: of them those without the character NUL.
+    """
+
+    def written(node: Node) -> str:
+        return rust_pattern(node, without_nul=without_nul)
+
     match node:
+        case Chars(ranges=(), sets=(), negated=True):
+            return r"[^\x00]" if without_nul else "(?s:.)"
         case Chars():
-            return _chars(node)
+            return f"[{_chars(node)}&&[^\\x00]]" if without_nul and _is_class(node) else _chars(node)
         case Concat(parts):
-            return "".join(
-                f"(?:{rust_pattern(part)})" if isinstance(part, Either) else rust_pattern(part) for part in parts
-            )
+            return "".join(f"(?:{written(part)})" if isinstance(part, Either) else written(part) for part in parts)
         case Either(options):
-            return "|".join(map(rust_pattern, options))
+            return "|".join(map(written, options))
         case Repeat(part, least, most):
-            inner = rust_pattern(part)
+            inner = written(part)
             return (inner if isinstance(part, Chars) else f"(?:{inner})") + _count(least, most)
         case Anchor():
             raise ValueError("anchors are resolved before a pattern is written")
+
+
+def _is_class(chars: Chars) -> bool:
+    return chars.negated or bool(chars.sets) or any(first != last or not first for first, last in chars.ranges)
 
 
 def _count(least: int, most: int | None) -> str:
@@ -41,8 +52,6 @@ def _count(least: int, most: int | None) -> str:
 
 def _chars(chars: Chars) -> str:
     match chars:
-        case Chars(ranges=(), sets=(), negated=True):
-            return "(?s:.)"
         case Chars(ranges=((first, last),), sets=(), negated=False) if first == last:
             return _code_point(first)
     ranges = (_code_point(a) if a == b else f"{_code_point(a)}-{_code_point(b)}" for a, b in chars.ranges)

@@ -10,15 +10,19 @@ from radixrt.grammar.regex.parse import parse
 from radixrt.grammar.regex.rust import rust_pattern
 
 
-def full_match_pattern(pattern: str) -> str:
-    """For the texts that `re.fullmatch` matches.
+def full_match_pattern(pattern: str, *, without_nul: bool = False) -> str:
+    """For the texts that `re.fullmatch` matches; `without_nul`, for those of them without the character NUL.
 
     >>> full_match_pattern("^a$|b")
     'a|b'
 
     Raises `InvalidConstraint` for a pattern that is wrong, not supported or matched by no text.
     """
-    return rust_pattern(_checked(whole_text(parse(pattern, PYTHON)), pattern))
+    try:
+        tree = _checked(whole_text(parse(pattern, PYTHON)), pattern)
+    except InvalidConstraint as error:
+        raise InvalidConstraint(f"regex: {error.message}", field="regex") from None
+    return rust_pattern(tree, without_nul=without_nul)
 
 
 def search_pattern(pattern: str, *, both_dialects: bool = True) -> str:

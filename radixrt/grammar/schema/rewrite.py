@@ -121,6 +121,9 @@ class Rewriter:
                     result[keyword] = numbers.checked_bound(value, path, keyword)
                 case "multipleOf" if "integer" in types:
                     result[keyword] = numbers.checked_multiple(value, path)
+        if isinstance(result.get("multipleOf"), int):
+            # Multiples of an integer are integers; said so, the library sees where the number ends.
+            result["type"] = sorted({"integer" if kind == "number" else kind for kind in types})
         return result
 
     def _applied(self, schema: dict[str, Any], path: str) -> dict[str, Any]:
