@@ -20,6 +20,13 @@ class Session(Protocol):
         """Abort a node and all below it, or every live node. Each aborted choice still gets its `Failed` event."""
         ...
 
+    def choose(self, node: int, option: int) -> None:
+        """Let what continues a select, whose `Scores` have come, go on with one of its options.
+
+        Raises `InvalidRequest` for a node that has nothing to choose from, or not that option.
+        """
+        ...
+
     def close(self) -> None:
         """No more nodes will come; live ones are aborted. No event follows."""
         ...

@@ -181,7 +181,7 @@ class ProgramLine:
     def receive(self, event: Event) -> None:
         """Let the loop deliver `event`."""
         if isinstance(event, Finished | Scored | Failed):
-            self._live.pop((event.node, 0 if isinstance(event, Scored) else event.choice), None)
+            self._live.pop((event.node, event.choice), None)
         asyncio.get_running_loop().call_soon(self._deliver, event)
 
     def fail(self, choices: Sequence[tuple[int, int]], error: RadixError) -> None:

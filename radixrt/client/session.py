@@ -26,10 +26,13 @@ class TextSession:
 
     def abort(self, node: int | None = None) -> None:
         """Abort a node and all below it, or every live node; see `Session`."""
-        release = self._text.abort(node)
-        for target in [None] if node is None else release.aborts:
-            self._line.abort(target)
-        self._deliver_soon(release)
+        if node is None:
+            self._line.abort(None)
+        self._deliver_soon(self._forward(self._text.abort(node)))
+
+    def choose(self, node: int, option: int) -> None:
+        """Go on with an option of a select; see `Session`."""
+        self._deliver_soon(self._forward(self._text.choose(node, option)))
 
     def close(self) -> None:
         """End the program; see `Session`."""
@@ -41,6 +44,8 @@ class TextSession:
             self._deliver(text_event)
 
     def _forward(self, release: Release) -> Release:
+        for node in release.aborts:
+            self._line.abort(node)
         if release.nodes:
             self._line.submit(release.nodes)
         return release

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -72,6 +72,8 @@ class Scored(msgspec.Struct, frozen=True, tag="scored"):
     """Of the node's own ids from `TreeNode.score` on."""
     usage: Usage
 
+    choice: ClassVar[int] = 0
+
 
 class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
     """The choice ended in an error; `errors.error_from_wire` makes it an exception again."""
@@ -98,4 +100,31 @@ class Piece(msgspec.Struct, frozen=True):
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
-TextEvent: TypeAlias = Piece | Finished | Failed
+class ScoredTokens(msgspec.Struct, frozen=True):
+    """Known tokens and their log-probabilities."""
+
+    ids: bytes
+    logprobs: Logprobs
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """`Scored` as the frontend hands it on: the end of a node that was to be scored, or of a select.
+
+    Of a select, one of the options has to be chosen then (`client.backend.Session.choose`).
+    """
+
+    program: int
+    node: int
+    scored: tuple[ScoredTokens, ...]
+    """Of a scored node its tokens; of a select one entry an option: its tokens after what all options share."""
+    unconditional: tuple[ScoredTokens, ...]
+    """The same tokens without the prompt, if asked for."""
+    prefix_tokens: int
+    """Tokens of the context before the first one scored: of a select, the length of what all options share."""
+    usage: Usage
+    """Of all requests that it took, one an option."""
+
+    choice: ClassVar[int] = 0
+
+
+TextEvent: TypeAlias = Piece | Finished | Scores | Failed

@@ -12,20 +12,12 @@ from typing import TypeAlias
 import msgspec
 
 from radixrt.protocol.events import Event
+from radixrt.protocol.options import Options
 from radixrt.protocol.sampling import MAX_CHOICES, SamplingParams
 from radixrt.protocol.segments import Segment
 
 PROTOCOL_VERSION = 1
 MAX_MESSAGE_BYTES = 64 * 2**20
-
-
-class Options(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node chooses from."""
-
-    texts: tuple[str, ...]
-    """Verbatim, each of them once."""
-    unconditional: bool = False
-    """Whether each option is also scored as a text of its own, without the prompt."""
 
 
 class TreeNode(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.ids import IdArray, as_ids
+from radixrt.protocol.options import Options
 from radixrt.protocol.segments import Segment
 from radixrt.text.conversation import Conversation, Known, render
 from radixrt.text.place import Place, extend
 from radixrt.text.prompt import PromptBuilder, SpecialTokens
+from radixrt.text.select_plan import SelectPlan, plan_select
 from radixrt.text.tokenizer import Tokenizer
 from radixrt.text.turns import NotPrefixStable, Turns
 
@@ -45,12 +47,41 @@ class PromptEncoder:
 
         Raises `InvalidRequest` for a wrong segment, or for text before or between turns.
         """
+        builder = self._whole(parts)
+        return self._lone_bos() if builder.empty else builder.ids(starts_context=True)
+
+    def options(self, place: Place, segments: Iterable[Segment], options: Options) -> tuple[SelectPlan, Place]:
+        """The plan of a select behind `segments` behind `place`, and where the context then ends.
+
+        Raises as `continuation`, and `InvalidRequest` for wrong options or with nothing that stands before them.
+        """
+        builder = self._builder()
+        end = extend(place, segments, self._turns, self._tokenizer, builder)
+        return self._plan(builder, options, starts_context=place.empty), end.after_generation()
+
+    def whole_options(self, parts: Iterable[Segment | Known], options: Options) -> SelectPlan:
+        """The plan of a select behind a context that is rendered whole. Raises as `whole`, and for wrong options."""
+        builder = self._whole(parts)
+        return self._plan(builder, options, starts_context=True)
+
+    def _plan(self, builder: PromptBuilder, options: Options, *, starts_context: bool) -> SelectPlan:
+        bos = self._tokenizer.bos_id
+        return plan_select(
+            builder,
+            options,
+            starts_context=starts_context,
+            bos=as_ids([] if bos is None else [bos]),
+            adds_bos=self._tokenizer.adds_bos,
+        )
+
+    def _whole(self, parts: Iterable[Segment | Known]) -> PromptBuilder:
+        """A context from its start, its turns rendered whole, not tokenised yet."""
         conversation = Conversation()
         for part in parts:
             conversation.add(part, self._tokenizer)
         builder = self._builder()
         render(conversation, self._turns, self._specials, builder)
-        return self._lone_bos() if builder.empty else builder.ids(starts_context=True)
+        return builder
 
     def _builder(self) -> PromptBuilder:
         return PromptBuilder(self._tokenizer, self._specials)

@@ -8,6 +8,7 @@ in plain text stays text.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -114,6 +115,17 @@ class PromptBuilder:
             already = parts and parts[0][0] == bos
             parts = parts if already else [as_ids([bos]), *parts]
         return np.concatenate(parts) if parts else as_ids([])
+
+    def endings(self, texts: Sequence[str], *, starts_context: bool) -> tuple[IdArray, list[IdArray]]:
+        """What was added, with each of `texts` behind it in turn: the ids up to the last place that no text can change,
+        and for each text those after it."""
+        tail = "".join(self._plain)
+        self._plain.clear()
+        if self._starts_as_text is None:
+            self._begin(as_text=True)
+        begins = starts_context and not self._parts
+        head = self.ids(starts_context=starts_context)
+        return head, [self._tokenizer.encode(tail + text, starts_context=begins) for text in texts]
 
     def _begin(self, *, as_text: bool) -> None:
         if self._starts_as_text is None:

@@ -12,7 +12,8 @@ import torch
 from radixrt.config import WorkerConfig
 from radixrt.protocol.events import Failed, Logprobs, Scored
 from radixrt.protocol.ids import IdArray, as_ids, pack_ids
-from radixrt.protocol.messages import Abort, Options, SubmitTree, TreeNode
+from radixrt.protocol.messages import Abort, SubmitTree, TreeNode
+from radixrt.protocol.options import Options
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Ids
 from radixrt.text.model_files import ModelFiles
