@@ -6,7 +6,14 @@ in batches (`dispatch`), and what comes back fills their results (`results`), fo
 """
 
 from radixrt.lang.backends import set_default_backend
-from radixrt.lang.expressions import gen, raw
+from radixrt.lang.choices import (
+    ChoicesDecision,
+    ChoicesSamplingMethod,
+    greedy_token_selection,
+    token_length_normalized,
+    unconditional_likelihood_normalized,
+)
+from radixrt.lang.expressions import gen, raw, select
 from radixrt.lang.function import Program, function
 from radixrt.lang.group import ForkGroup
 from radixrt.lang.roles import (
@@ -24,6 +31,8 @@ from radixrt.lang.show import render_plain, render_rich
 from radixrt.lang.state import ProgramState
 
 __all__ = [
+    "ChoicesDecision",
+    "ChoicesSamplingMethod",
     "ForkGroup",
     "Program",
     "ProgramState",
@@ -32,13 +41,17 @@ __all__ = [
     "assistant_end",
     "function",
     "gen",
+    "greedy_token_selection",
     "raw",
     "render_plain",
     "render_rich",
+    "select",
     "set_default_backend",
     "system",
     "system_begin",
     "system_end",
+    "token_length_normalized",
+    "unconditional_likelihood_normalized",
     "user",
     "user_begin",
     "user_end",

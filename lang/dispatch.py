@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from radixrt.client.backend import Backend, Session
 from radixrt.errors import Aborted
 from radixrt.lang.results import Failure, Generation
+from radixrt.lang.selection import Selection
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.messages import TreeNode
 
@@ -127,6 +128,8 @@ class Dispatcher:
         # it is told of each node below too.
         if entry is not None and entry.generation is not None:
             entry.generation.receive(event)
+            if isinstance(entry.generation, Selection) and entry.generation.chosen is not None and self._session:
+                self._session.choose(event.node, entry.generation.chosen)
             if entry.generation.complete:
                 self._complete(event.node, entry.generation)
 

@@ -11,8 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from radixrt.errors import InvalidRequest
+from radixrt.errors import InvalidRequest, MissingChoices
+from radixrt.lang.choices import Decides, requires_unconditional
+from radixrt.lang.choices import choices_method as resolved_method
 from radixrt.lang.options import given_options
+from radixrt.protocol.options import Options, options_of
+
+_GREEDY = 1e-5
+"""SGLang takes temperatures up to this as 0."""
 
 
 class Expression:
@@ -69,6 +75,18 @@ class Gen(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class Select(Expression):
+    """Text that is one of the options."""
+
+    name: str | None
+    options: Options
+    method: Decides
+
+    def pieces(self) -> Iterator[Piece]:
+        yield self
+
+
+@dataclass(frozen=True, slots=True)
 class Sequenced(Expression):
     """Pieces one after another."""
 
@@ -78,7 +96,7 @@ class Sequenced(Expression):
         return iter(self.items)
 
 
-Piece: TypeAlias = Constant | RoleEdge | Gen
+Piece: TypeAlias = Constant | RoleEdge | Gen | Select
 
 
 def as_expression(value: object) -> Expression:
@@ -118,17 +136,24 @@ def gen(
     seed: int | None = None,
     ignore_eos: bool | None = None,
     logprobs: int | None = None,
-) -> Gen:
+    choices: Sequence[str] | None = None,
+    choices_method: Decides | str | None = None,
+) -> Gen | Select:
     """Let the model continue, and keep what it writes as the variable `name`.
 
     What is not given comes from the call of the program (`run(temperature=0)`), else from
     `protocol.sampling.SamplingParams`, which says what each parameter means. With `n` > 1 the variable is a list of
     texts, and the program goes on with the first. Without a name the text is only added.
 
+    With `choices` it is `select(name, choices, ...)`, and the other parameters say nothing.
+
     Raises `InvalidRequest`, naming the parameter, for a value that is wrong whatever the call says.
     """
-    if name is not None and not (isinstance(name, str) and name):
-        raise InvalidRequest(f"name is {name!r}; a variable's name is a non-empty string", field="name")
+    _check_name(name)
+    if choices is not None:
+        return select(name, choices, 0.0 if temperature is None else temperature, choices_method)
+    if choices_method is not None:
+        raise InvalidRequest("choices_method is given without choices", field="choices_method")
     options = {
         "max_tokens": max_tokens,
         "min_tokens": min_tokens,
@@ -148,3 +173,35 @@ def gen(
         "logprobs": logprobs,
     }
     return Gen(name, given_options(options))
+
+
+def select(
+    name: str | None = None,
+    choices: Sequence[str] | None = None,
+    temperature: float = 0.0,
+    choices_method: Decides | str | None = None,
+) -> Select:
+    """Continue with the likeliest of `choices`, and keep it as the variable `name`.
+
+    Each option is scored behind the same context, its white space as it stands; equal options count once. What
+    "likeliest" means is `choices_method`'s to say, by name or as an object (`lang.choices`):
+    "token_length_normalized" (the default), "greedy_token_selection" or "unconditional_likelihood_normalized".
+    `get_meta_info(name)` has the scores.
+
+    Raises `InvalidRequest`, naming the parameter: for no options, an empty one or one that is no string, an unknown
+    method, or a temperature other than 0 (a select draws nothing). `MissingChoices` if there are no `choices` at all.
+    """
+    _check_name(name)
+    if choices is None:
+        raise MissingChoices("select takes choices, a list of strings", field="choices")
+    if not isinstance(temperature, int | float) or not 0 <= temperature <= _GREEDY:
+        raise InvalidRequest(
+            f"temperature is {temperature!r}; a select draws nothing: leave it at 0", field="temperature"
+        )
+    method = resolved_method(choices_method)
+    return Select(name, options_of(choices, unconditional=requires_unconditional(method)), method)
+
+
+def _check_name(name: object) -> None:
+    if name is not None and not (isinstance(name, str) and name):
+        raise InvalidRequest(f"name is {name!r}; a variable's name is a non-empty string", field="name")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 from radixrt.errors import GenerationFailed, InvalidRequest, JoinFailed
 from radixrt.lang.expressions import Expression, RoleEdge
 from radixrt.lang.recording import Branch
-from radixrt.lang.tree import GenNode, JoinMode, JoinNode, RoleNode, TextNode, generations
+from radixrt.lang.tree import GenNode, JoinMode, JoinNode, RoleNode, SelectNode, TextNode, generations
 from radixrt.protocol.segments import Ids, Text
 
 if TYPE_CHECKING:
@@ -117,6 +117,10 @@ def _append(parent: Branch, branches: list[Branch]) -> None:
                     parent.append_text(node.text, node.segment)
                 case RoleNode():
                     parent.append(RoleEdge(node.role, node.edge))
+                case SelectNode():
+                    # An option is the author's text, and may have been tokenised together with what stood before it.
+                    text = node.generation.choices[0].text
+                    parent.append_text(text, Text(text))
                 case GenNode():
                     choice = node.generation.choices[0]
                     ids = choice.context_ids

@@ -15,12 +15,25 @@ from typing import Any
 from radixrt.client.backend import Backend
 from radixrt.errors import InvalidRequest, UnknownVariable
 from radixrt.lang.dispatch import Dispatcher
-from radixrt.lang.expressions import Constant, Expression, Gen, RoleEdge
+from radixrt.lang.expressions import Constant, Expression, Gen, RoleEdge, Select
 from radixrt.lang.options import sampling_params
 from radixrt.lang.results import Generation
+from radixrt.lang.selection import Selection
 from radixrt.lang.signals import Signal
-from radixrt.lang.tree import ForkNode, GenNode, Node, RoleNode, Strand, TextNode, generations, path, text_of
+from radixrt.lang.tree import (
+    ForkNode,
+    GenNode,
+    Node,
+    RoleNode,
+    SelectNode,
+    Strand,
+    TextNode,
+    generations,
+    path,
+    text_of,
+)
 from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.options import Options
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Raw, Role, Segment, Text
 
@@ -98,6 +111,8 @@ class Branch(Strand):
                         self._add_role(piece)
                     case Gen():
                         self._add_gen(piece)
+                    case Select():
+                        self._add_select(piece)
             self._noted()
 
     def append_text(self, text: str, segment: Segment) -> None:
@@ -238,16 +253,38 @@ class Branch(Strand):
             n=sampling.n,
             with_logprobs=sampling.logprobs is not None,
         )
-        self._send(sampling, generation)
-        self.head = GenNode(self.head, piece.name, generation)
-        self._last = generation
-        if piece.name is not None:
-            self._named[piece.name] = generation
-            self.assign(piece.name, generation)
+        self._send(generation, sampling=sampling)
+        self._add_generation(GenNode(self.head, piece.name, generation))
 
-    def _send(self, sampling: SamplingParams | None = None, generation: Generation | None = None) -> None:
-        """Send what is pending: with a generation, or (None) as a fork point."""
-        node = TreeNode(next(self.recorder.node_ids), self._parent, _merged(self._pending), sampling)
+    def _add_select(self, piece: Select) -> None:
+        selection = Selection(
+            self.recorder.program,
+            self.place,
+            piece.name or "unnamed select",
+            options=piece.options.texts,
+            method=piece.method,
+        )
+        self._send(selection, select=piece.options)
+        self._add_generation(SelectNode(self.head, piece.name, selection))
+
+    def _add_generation(self, node: GenNode) -> None:
+        """Record what was sent last, as the variable of its name."""
+        self.head = node
+        self._last = node.generation
+        if node.name is not None:
+            self._named[node.name] = node.generation
+            self.assign(node.name, node.generation)
+
+    def _send(
+        self,
+        generation: Generation | None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        select: Options | None = None,
+    ) -> None:
+        """Send what is pending: with a generation or a select, or (None) as a fork point."""
+        segments = _merged(self._pending)
+        node = TreeNode(next(self.recorder.node_ids), self._parent, segments, sampling=sampling, select=select)
         self._pending = []
         self._parent = node.id
         self.recorder.dispatcher.add(node, generation)

@@ -100,6 +100,33 @@ class Generation:
         texts = [choice.text for choice in self.choices]
         return texts if self.n > 1 else texts[0]
 
+    def meta_info(self, choice: Choice) -> dict[str, Any]:
+        """What is known of one of the choices besides its text; while it runs, only how far it has come.
+
+        `finish_reason` is "stop", "length" or (running) None; `matched_stop` is the string or token id that ended it.
+        If log-probabilities were asked for: `output_token_logprobs`, a tuple `(logprob, token id, None)` a token, and
+        `output_top_logprobs`, a list of such tuples a token, likeliest first.
+        """
+        end = choice.end
+        if end is None:
+            meta: dict[str, Any] = {"completion_tokens": len(choice.ids) // _ID_BYTES, "finish_reason": None}
+        else:
+            meta = {
+                "prompt_tokens": end.usage.prompt_tokens,
+                "cached_tokens": end.usage.cached_tokens,
+                "completion_tokens": end.usage.completion_tokens,
+                "finish_reason": end.reason,
+                "matched_stop": end.matched,
+                "time_to_first_token": end.time_to_first_token,
+                "time": end.time,
+            }
+        if self.with_logprobs:
+            meta["output_token_logprobs"] = [(entry.logprob, entry.token, None) for entry in choice.logprobs]
+            meta["output_top_logprobs"] = [
+                [(value, token, None) for token, value in entry.top] for entry in choice.logprobs
+            ]
+        return meta
+
     def raise_failure(self) -> None:
         """Raise `GenerationFailed` if the generation failed."""
         if self.failure is not None:
@@ -116,31 +143,3 @@ class Generation:
         self.complete = True
         self.completed.notify()
         self.progressed.notify()
-
-
-def meta_info(generation: Generation, choice: Choice) -> dict[str, Any]:
-    """What is known of one of a generation's choices besides its text; while it runs, only how far it has come.
-
-    `finish_reason` is "stop", "length" or (running) None; `matched_stop` is the string or token id that ended it. If
-    log-probabilities were asked for: `output_token_logprobs`, a tuple `(logprob, token id, None)` a token, and
-    `output_top_logprobs`, a list of such tuples a token, likeliest first.
-    """
-    end = choice.end
-    if end is None:
-        meta: dict[str, Any] = {"completion_tokens": len(choice.ids) // _ID_BYTES, "finish_reason": None}
-    else:
-        meta = {
-            "prompt_tokens": end.usage.prompt_tokens,
-            "cached_tokens": end.usage.cached_tokens,
-            "completion_tokens": end.usage.completion_tokens,
-            "finish_reason": end.reason,
-            "matched_stop": end.matched,
-            "time_to_first_token": end.time_to_first_token,
-            "time": end.time,
-        }
-    if generation.with_logprobs:
-        meta["output_token_logprobs"] = [(entry.logprob, entry.token, None) for entry in choice.logprobs]
-        meta["output_top_logprobs"] = [
-            [(value, token, None) for token, value in entry.top] for entry in choice.logprobs
-        ]
-    return meta

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from radixrt.lang.results import Choice
-from radixrt.lang.tree import ForkNode, GenNode, JoinNode, Node, RoleNode, Strand, TextNode
+from radixrt.lang.tree import ForkNode, GenNode, JoinNode, Node, RoleNode, SelectNode, Strand, TextNode
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -73,6 +73,8 @@ def _node_lines(node: Node, characters: int) -> Iterator[Line]:
     match node:
         case RoleNode():
             yield Line(f"role  {node.role} {node.edge}s")
+        case SelectNode():
+            yield _select_line(node, characters)
         case GenNode():
             name = f"gen {node.name}" if node.name else "gen"
             if node.generation.failure is not None:
@@ -87,6 +89,26 @@ def _node_lines(node: Node, characters: int) -> Iterator[Line]:
             yield Line(f"fork  {len(branches)} branches", branches)
         case JoinNode():
             yield Line(f"join  {node.mode}")
+
+
+def _select_line(node: SelectNode, characters: int) -> Line:
+    """The decision, and below it each option with its mean log-probability."""
+    name = f"select {node.name}" if node.name else "select"
+    selection = node.generation
+    if selection.failure is not None:
+        return Line(f"{name}  failed: {selection.failure.cause}")
+    choice = selection.choices[0]
+    meta = selection.meta_info(choice)
+    if not meta:
+        return Line(f"{name}  {len(selection.options)} options  running")
+    reused = meta["cached_tokens"]
+    computed = meta["prompt_tokens"] - reused
+    options = [
+        Line(f"option  {_short(text, characters)}  {value:.4f}")
+        for text, value in zip(selection.options, meta["normalized_prompt_logprobs"], strict=True)
+    ]
+    told = f"{computed} computed, {reused} reused, {meta['choices_method']}"
+    return Line(f"{name}  {_short(choice.text, characters)}  {told}", options)
 
 
 def _tokens(choice: Choice) -> str:

@@ -10,7 +10,7 @@ from radixrt.errors import InvalidRequest
 from radixrt.lang.expressions import Expression, RoleEdge, as_expression
 from radixrt.lang.group import ForkGroup
 from radixrt.lang.recording import Branch, ScopeText
-from radixrt.lang.results import Generation, meta_info
+from radixrt.lang.results import Generation
 from radixrt.lang.roles import turn
 from radixrt.lang.streaming import read, read_async, text_steps, variable_steps
 from radixrt.lang.tree import Strand, generations, messages_of, text_of
@@ -115,9 +115,11 @@ class ProgramState:
         self.branch.assign(name, ScopeText(start, self.branch.head))
 
     def get_meta_info(self, name: str) -> dict[str, Any] | list[dict[str, Any]] | None:
-        """Token counts, `finish_reason`, and log-probabilities if asked for, of the last `gen` of that name.
+        """Token counts, `finish_reason`, and log-probabilities if asked for, of the last `gen` of that name; of a
+        `select`, the scores of its options.
 
-        A list, one entry a choice, for `n` > 1. None where no `gen` has that name. Keys: `results.meta_info`.
+        A list, one entry a choice, for `n` > 1. None where nothing has that name. Keys: `results.Generation.meta_info`,
+        `selection.Selection.meta_info`.
         """
         if self._follow:
             self._wait_until(lambda: self.branch.last_generation(name) is not None)
@@ -126,7 +128,7 @@ class ProgramState:
             return None
         self.branch.recorder.dispatcher.wait(generation)
         generation.raise_failure()
-        metas = [meta_info(generation, choice) for choice in generation.choices]
+        metas = [generation.meta_info(choice) for choice in generation.choices]
         return metas if generation.n > 1 else metas[0]
 
     # Text
@@ -220,7 +222,7 @@ class ProgramState:
 
         def meta() -> dict[str, Any]:
             generation: Generation | None = self.branch.last_generation(var_name)
-            return {} if generation is None else meta_info(generation, generation.choices[0])
+            return {} if generation is None else generation.meta_info(generation.choices[0])
 
         return meta
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from radixrt.lang.results import Generation
+from radixrt.lang.selection import Selection
 from radixrt.protocol.segments import Segment
 
 JoinMode: TypeAlias = Literal["gather_variable", "concate_and_append"]
@@ -47,6 +48,13 @@ class GenNode(Node):
 
     name: str | None
     generation: Generation
+
+
+@dataclass(slots=True, eq=False)
+class SelectNode(GenNode):
+    """Text chosen among options by their scores."""
+
+    generation: Selection
 
 
 @dataclass(slots=True, eq=False)

@@ -26,6 +26,10 @@ class InvalidRequest(RadixError, ValueError):
     """An argument is wrong in itself: `field` names it."""
 
 
+class MissingChoices(InvalidRequest, AssertionError):
+    """A `select` without options. SGLang asserts that there are some, so programs written for it may catch that."""
+
+
 class PromptTooLong(InvalidRequest):
     """The prompt can never fit the model's context or the KV pool; the message has the numbers."""
 

@@ -12,8 +12,9 @@ from typing import Literal
 
 from radixrt.client.loop import shared_loop
 from radixrt.errors import RadixError
-from radixrt.protocol.events import Failed, Finished, FinishReason, Piece, TextEvent, Usage
+from radixrt.protocol.events import Failed, Finished, FinishReason, Piece, ScoredTokens, Scores, TextEvent, Usage
 from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.options import Options
 from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
 
 
@@ -57,6 +58,12 @@ class Scripted:
     closed: int = 0
     most_open: int = 0
     submit_error: Exception | None = None
+    logprobs: Callable[[str, str], Sequence[float]] = lambda prompt, option: [-1.0] * len(option)
+    """Of a select: the log-probabilities of an option's characters behind a prompt ("": by itself)."""
+    score_error: Callable[[str], RadixError | None] = lambda prompt: None
+    """Of a select behind a prompt: what it fails with."""
+    chosen: dict[int, int] = field(default_factory=dict)
+    """What was chosen, by node."""
 
     def open_program(self, on_event: Callable[[TextEvent], None]) -> ScriptedSession:
         assert shared_loop().is_current
@@ -85,6 +92,8 @@ class ScriptedSession:
     on_event: Callable[[TextEvent], None]
     _contexts: dict[int, asyncio.Future[str]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _options: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Prompt and options of selects that wait for their decision."""
     _open: bool = True
 
     def submit(self, nodes: Sequence[TreeNode]) -> None:
@@ -105,6 +114,12 @@ class ScriptedSession:
     def abort(self, node: int | None = None) -> None:
         raise AssertionError("the language closes programs; it aborts nothing")
 
+    def choose(self, node: int, option: int) -> None:
+        assert shared_loop().is_current
+        prompt, texts = self._options.pop(node)
+        self.backend.chosen[node] = option
+        self._contexts[node].set_result(prompt + texts[option])
+
     def close(self) -> None:
         assert shared_loop().is_current
         assert self._open
@@ -117,6 +132,9 @@ class ScriptedSession:
         context = self._contexts[node.id]
         before = "" if node.parent is None else await asyncio.shield(self._contexts[node.parent])
         prompt = before + "".join(self._text(segment) for segment in node.segments)
+        if node.select is not None:
+            self._score(prompt, node.id, node.select)
+            return
         if node.sampling is None:
             context.set_result(prompt)
             return
@@ -124,6 +142,19 @@ class ScriptedSession:
         texts = await asyncio.gather(*(self._choice(prompt, node, i) for i in range(node.sampling.n)))
         if texts[0] is not None:
             context.set_result(prompt + texts[0])
+
+    def _score(self, prompt: str, node: int, options: Options) -> None:
+        if (error := self.backend.score_error(prompt)) is not None:
+            self.on_event(Failed(0, node, 0, type(error).__name__, error.message, error.field))
+            return
+        self.backend.prompts[node] = prompt
+        self._options[node] = (prompt, options.texts)
+        scored, alone = (
+            tuple(ScoredTokens(ids_of(text), tuple(self.backend.logprobs(before, text))) for text in options.texts)
+            for before in (prompt, "")
+        )
+        usage = Usage(sum(len(prompt + text) for text in options.texts), len(prompt), 0)
+        self.on_event(Scores(0, node, scored, alone if options.unconditional else (), len(prompt), usage))
 
     async def _choice(self, prompt: str, node: TreeNode, choice: int) -> str | None:
         reply = self.backend.script(prompt, node)

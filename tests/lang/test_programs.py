@@ -21,7 +21,7 @@ from radixrt.lang import (
     system,
     user,
 )
-from radixrt.lang.results import Generation, meta_info
+from radixrt.lang.results import Generation
 from radixrt.protocol.events import Finished, Piece, TokenLogprob, Usage
 from radixrt.protocol.segments import Raw, Role, Text
 from tests.lang.scripted import Reply, Scripted, ids_of
@@ -207,7 +207,7 @@ def test_meta_info_has_log_probabilities_when_asked_for() -> None:
     generation = Generation("p", "main", "x", with_logprobs=True)
     generation.receive(Piece(0, 0, 0, "a", ids_of("a"), (TokenLogprob(97, -0.5, ((97, -0.5), (98, -1.0))),)))
     generation.receive(Finished(0, 0, 0, "stop", Usage(1, 0, 1), matched="b", kept=1))
-    meta = meta_info(generation, generation.choices[0])
+    meta = generation.meta_info(generation.choices[0])
     assert meta["output_token_logprobs"] == [(-0.5, 97, None)]
     assert meta["output_top_logprobs"] == [[(-0.5, 97, None), (-1.0, 98, None)]]
     assert meta["matched_stop"] == "b"
