@@ -124,7 +124,7 @@ class Gathering:
 
 def plain_node(prompt: Prompt, params: SamplingParams) -> TreeNode:
     """The request tree of a plain call: one node."""
-    return TreeNode(id=0, parent=None, segments=(_segment(prompt),), sampling=params)
+    return TreeNode(id=0, parent=None, segments=(prompt_segment(prompt),), sampling=params)
 
 
 def checked_params(given: Sampling) -> SamplingParams:
@@ -168,7 +168,8 @@ def _choice(pieces: _Pieces) -> Choice:
     )
 
 
-def _segment(prompt: Prompt) -> Segment:
+def prompt_segment(prompt: Prompt) -> Segment:
+    """A prompt as a segment; raises `InvalidRequest` for what is none."""
     if isinstance(prompt, str):
         return Raw(prompt)
     if any(not isinstance(token, int | np.integer) for token in prompt):

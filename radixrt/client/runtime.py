@@ -13,9 +13,19 @@ from typing import Any, Literal, TypeAlias, TypeGuard, cast, overload
 import msgspec
 
 from radixrt.client.connection import WorkerConnection
-from radixrt.client.generation import Gathering, Generation, Prompt, Sampling, checked_params, invalid, plain_node
+from radixrt.client.generation import (
+    Gathering,
+    Generation,
+    Prompt,
+    Sampling,
+    checked_params,
+    invalid,
+    plain_node,
+    prompt_segment,
+)
 from radixrt.client.loop import EventLoop, shared_loop
 from radixrt.client.progress import LoadLine, ProgressLine
+from radixrt.client.scoring import OptionScores, PromptScores, score_options, score_prompt
 from radixrt.client.session import TextSession
 from radixrt.client.worker_process import WorkerProcess
 from radixrt.config import DEFAULT_MODEL, WorkerConfig, check
@@ -147,6 +157,31 @@ class Runtime:
         """`generate` for any event loop; to cancel it is to abort the generation."""
         return await asyncio.wrap_future(self._loop.start(self._generate(prompt, checked_params(sampling_params))))
 
+    @overload
+    def score(self, prompt: Prompt, options: None = None, *, start: int = 0) -> PromptScores: ...
+    @overload
+    def score(self, prompt: Prompt, options: Sequence[str], *, unconditional: bool = False) -> OptionScores: ...
+    def score(
+        self, prompt: Prompt, options: Sequence[str] | None = None, *, start: int = 0, unconditional: bool = False
+    ) -> PromptScores | OptionScores:
+        """How likely the model finds a prompt's own tokens from position `start` on, or each of `options` behind it.
+
+        A prompt is what it is for `generate`; an option is plain text, its white space as it stands. With
+        `unconditional` options are scored without the prompt too. Raises as `client.scoring.score_prompt` and
+        `score_options`, and `InvalidRequest` for `start` with options, or `unconditional` without.
+        """
+        return self._loop.run(self._score(prompt, options, start, unconditional))
+
+    @overload
+    async def ascore(self, prompt: Prompt, options: None = None, *, start: int = 0) -> PromptScores: ...
+    @overload
+    async def ascore(self, prompt: Prompt, options: Sequence[str], *, unconditional: bool = False) -> OptionScores: ...
+    async def ascore(
+        self, prompt: Prompt, options: Sequence[str] | None = None, *, start: int = 0, unconditional: bool = False
+    ) -> PromptScores | OptionScores:
+        """`score` for any event loop; to cancel it is to abort the scoring."""
+        return await asyncio.wrap_future(self._loop.start(self._score(prompt, options, start, unconditional)))
+
     def stream(self, prompt: Prompt, sampling_params: Sampling = None) -> Iterator[str]:
         """The text of one completion, piece by piece; to close the iterator early is to abort the generation."""
         return self._stream(plain_node(prompt, _single(checked_params(sampling_params))))
@@ -154,6 +189,19 @@ class Runtime:
     def astream(self, prompt: Prompt, sampling_params: Sampling = None) -> AsyncIterator[str]:
         """`stream` for any event loop."""
         return self._astream(plain_node(prompt, _single(checked_params(sampling_params))))
+
+    async def _score(
+        self, prompt: Prompt, options: Sequence[str] | None, start: int, unconditional: bool
+    ) -> PromptScores | OptionScores:
+        """`score` on the event loop."""
+        segments = [prompt_segment(prompt)]
+        if options is None:
+            if unconditional:
+                raise InvalidRequest("unconditional is given without options", field="unconditional")
+            return await score_prompt(self.open_program, self._frontend, segments, start)
+        if start != 0:
+            raise InvalidRequest("start is given with options, which are scored from their first token", field="start")
+        return await score_options(self.open_program, segments, options, unconditional=unconditional)
 
     async def _generate(self, prompt: Prompt | Batch, params: SamplingParams) -> Generation | list[Generation]:
         """`generate` on the event loop."""

@@ -9,7 +9,7 @@ from time import monotonic
 from types import TracebackType
 
 from radixrt.errors import InvalidRequest, error_from_wire
-from radixrt.protocol.events import Failed, Finished, Piece, TextEvent
+from radixrt.protocol.events import Failed, Finished, Piece, Scores, TextEvent
 from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.sampling import MAX_CHOICES
@@ -102,6 +102,8 @@ class Call:
                 case Piece() if not began:
                     began = True
                     self._metrics.observe_first_token(monotonic() - self._arrival)
+                case Scores():
+                    continue  # None of these nodes is scored.
                 case Finished():
                     live -= 1
                     self._metrics.count_usage(event)

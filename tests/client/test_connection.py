@@ -265,3 +265,12 @@ def test_a_refused_node_is_a_failure_of_its_own(connection: WorkerConnection, lo
     assert isinstance(ends[0], Failed)
     assert (ends[0].kind, ends[0].field) == ("InvalidRequest", "prompt")
     assert isinstance(ends[1], Finished)
+
+
+def test_the_end_of_the_worker_fails_what_is_being_scored(connection: WorkerConnection, loop: EventLoop) -> None:
+    program = Program(connection, loop)
+    fork = TreeNode(0, None, (Ids(pack_ids([65])),))
+    program.submit(fork, *(TreeNode(id, 0, (Ids(pack_ids([66])),), score=0) for id in (-1, -2)), node(3, [KILL]))
+    ends = {end.node: end for end in program.wait_for_ends(3)}
+    assert set(ends) == {-1, -2, 3}
+    assert all(isinstance(end, Failed) and end.kind == "WorkerUnavailable" for end in ends.values())
