@@ -6,14 +6,15 @@ tokens of an end of turn or of a stop string, whose text is not shown, have none
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from radixrt.protocol.events import Finished, Piece, TokenLogprob
-from radixrt.text.detokenizer import Detokenizer
 from radixrt.text.tokenizer import Tokenizer
 
+_UTF8 = codecs.getincrementaldecoder("utf-8")
 _LEAST = -9999.0
 """JSON has no minus infinity."""
 
@@ -37,16 +38,12 @@ class ChoiceLogprobs:
     _characters: int = 0
     _shown_bytes: int = 0
     _released: int = 0
-    _detokenizer: Detokenizer = field(default_factory=Detokenizer)
+    _decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _UTF8("replace"))
 
     def add(self, piece: Piece) -> list[Entry]:
         """Take in a piece; the entries that may be shown now."""
         for logprob in piece.logprobs:
-            data = self.tokenizer.token_bytes(logprob.token)
-            self._entries.append(Entry(logprob, self._characters))
-            self._starts.append(self._bytes)
-            self._bytes += len(data)
-            self._characters += len(self._detokenizer.feed(data))
+            self._entries.append(Entry(logprob, self._take(self.tokenizer.token_bytes(logprob.token))))
         self._shown_bytes += len(piece.text.encode())
         count = self._released
         # The newest waits for what follows: it may be the end of the turn.
@@ -58,6 +55,18 @@ class ChoiceLogprobs:
         """The choice is complete: the rest of its entries."""
         shown = len(self._entries) if end.reason == "length" else end.kept + bool(end.tail)
         return self._release(max(shown, self._released))
+
+    def _take(self, data: bytes) -> int:
+        """Take in a token's bytes; the character at which they start."""
+        self._starts.append(self._bytes)
+        self._bytes += len(data)
+        offset = self._characters
+        inside, _ = self._decoder.getstate()
+        text = self._decoder.decode(data)
+        # Bytes that this token does not complete to a character were one of their own: U+FFFD.
+        offset += bool(inside) and text.startswith("\ufffd")
+        self._characters += len(text)
+        return offset
 
     def _release(self, count: int) -> list[Entry]:
         entries = self._entries[self._released : count]

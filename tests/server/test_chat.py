@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from tests.server.conftest import RunningServer
+from tests.server.replies import chunks, events
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 GREEDY = {"temperature": 0, "max_tokens": 12, "ignore_eos": True}
@@ -30,22 +31,8 @@ def chat(http: httpx.Client, **fields: Any) -> dict[str, Any]:
     return reply.json()
 
 
-def events(http: httpx.Client, path: str, body: dict[str, Any]) -> list[str]:
-    """The data of each event of a stream."""
-    with http.stream("POST", path, json={**body, "stream": True}) as reply:
-        reply.read()
-        assert reply.status_code == 200, reply.text
-        assert reply.headers["content-type"].startswith("text/event-stream")
-        blocks = reply.text.split("\n\n")
-    assert blocks.pop() == ""
-    assert all(block.startswith("data: ") and "\n" not in block for block in blocks)
-    return [block.removeprefix("data: ") for block in blocks]
-
-
 def chat_chunks(http: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
-    told = events(http, "/v1/chat/completions", {"messages": QUESTION, **GREEDY, **fields})
-    assert told.pop() == "[DONE]"
-    return [json.loads(one) for one in told]
+    return chunks(http, "/v1/chat/completions", {"messages": QUESTION, **GREEDY, **fields})
 
 
 def test_openais_client_reads_a_reply_in_its_strict_models(client: openai.OpenAI) -> None:
@@ -64,13 +51,13 @@ def test_openais_client_reads_a_reply_in_its_strict_models(client: openai.OpenAI
 def test_openais_client_reads_a_stream_in_its_strict_models(client: openai.OpenAI) -> None:
     options = {"temperature": 0, "max_tokens": 12, "extra_body": {"ignore_eos": True}}
     whole = client.chat.completions.create(model="tiny", messages=QUESTION, **options)
-    chunks = list(client.chat.completions.create(model="tiny", messages=QUESTION, stream=True, **options))
-    assert {(chunk.id, chunk.object) for chunk in chunks} == {(chunks[0].id, "chat.completion.chunk")}
-    assert [chunk.choices[0].delta.role for chunk in chunks] == ["assistant"] + [None] * (len(chunks) - 1)
-    assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
-    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    told = list(client.chat.completions.create(model="tiny", messages=QUESTION, stream=True, **options))
+    assert {(chunk.id, chunk.object) for chunk in told} == {(told[0].id, "chat.completion.chunk")}
+    assert [chunk.choices[0].delta.role for chunk in told] == ["assistant"] + [None] * (len(told) - 1)
+    assert [chunk.choices[0].finish_reason for chunk in told] == [None] * (len(told) - 1) + ["length"]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in told)
     assert text == whole.choices[0].message.content
-    assert len(chunks) > 5
+    assert len(told) > 5
 
 
 def test_a_conversation_is_what_the_template_makes_of_it(http: httpx.Client) -> None:
@@ -101,11 +88,11 @@ def test_the_final_message_can_be_continued(http: httpx.Client) -> None:
 
 def test_usage_comes_with_a_stream_only_if_asked_for(http: httpx.Client) -> None:
     for options in (None, {}, {"include_usage": False}):
-        chunks = chat_chunks(http, **({} if options is None else {"stream_options": options}))
-        assert all("usage" not in chunk for chunk in chunks)
-        assert all(chunk["choices"] for chunk in chunks)
-    *chunks, last = chat_chunks(http, stream_options={"include_usage": True})
-    assert all(chunk["usage"] is None and chunk["choices"] for chunk in chunks)
+        plain = chat_chunks(http, **({} if options is None else {"stream_options": options}))
+        assert all("usage" not in chunk for chunk in plain)
+        assert all(chunk["choices"] for chunk in plain)
+    *others, last = chat_chunks(http, stream_options={"include_usage": True})
+    assert all(chunk["usage"] is None and chunk["choices"] for chunk in others)
     assert last["choices"] == []
     assert last["usage"]["completion_tokens"] == 12
 
@@ -140,8 +127,8 @@ def test_a_stop_string_ends_the_text_before_it(http: httpx.Client) -> None:
     stop = text[4:6]
     cut = chat(http, stop=stop)["choices"][0]
     assert (cut["message"]["content"], cut["finish_reason"]) == (text[: text.index(stop)], "stop")
-    chunks = chat_chunks(http, stop=[stop])
-    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == cut["message"]["content"]
+    streamed = chat_chunks(http, stop=[stop])
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in streamed) == cut["message"]["content"]
 
 
 def test_log_probabilities_are_the_same_in_stream_and_whole(http: httpx.Client) -> None:

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from radixrt.config import WorkerConfig
-from radixrt.errors import Aborted, InvalidRequest, ModelNotFound
+from radixrt.errors import Aborted, InternalError, InvalidRequest, ModelNotFound
 from radixrt.protocol.events import Event, Failed, Finished, Tokens, Usage
 from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.messages import PROTOCOL_VERSION, Abort, CloseProgram, Stats, SubmitTree, Welcome
 from radixrt.worker.process import main
 
+BREAK = 508
+"""The choice fails after a few tokens, as if the step that computed it had."""
 FAULT = 509
 """The next step raises."""
 KILL = 510
@@ -30,6 +32,7 @@ REFUSE = 511
 """The node fails."""
 
 STEP_SECONDS = 0.001
+_TOKENS_BEFORE_BREAK = 4
 
 
 @dataclass
@@ -114,8 +117,13 @@ class ScriptedPrograms:
             raise RuntimeError("the scripted fault")
         if live.ids[0] == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
+        if live.ids[0] == BREAK and live.done == _TOKENS_BEFORE_BREAK:
+            self._live[client].remove(live)
+            self._fail(client, live.program, live.node, live.choice, InternalError("/secret/path.py broke"))
+            return
         token = int(live.ids[live.done % len(live.ids)]) + live.choice
         live.done += 1
+        token = ord("?") if token > 255 else token
         self._tokens += 1
         place = (live.program, live.node, live.choice)
         events = self._events.setdefault(client, [])
