@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from radixrt.server.listener import url_of
 from radixrt.server.settings import ServerSettings
 from radixrt.server.supervisor import Supervisor
+from radixrt.server.threads import in_thread
 
 if TYPE_CHECKING:
     import uvicorn
@@ -41,10 +42,10 @@ class Service:
         url = url_of(self._listener)
         waiting = asyncio.create_task(self._wait_ready(url))
         try:
-            # The worker starts meanwhile, which takes longer.
-            self._http = await self._http_server()
-            self._http.should_exit = self._stops > 0
-            await self._http.serve([self._listener])
+            # Slow to import. The worker starts meanwhile, which takes longer.
+            self._http = await in_thread(self._http_server)
+            if not self._stops:
+                await self._http.serve([self._listener])
         finally:
             self._listener.close()
             await self.supervisor.stop()
@@ -80,8 +81,7 @@ class Service:
             raise
         self._announce(url)
 
-    async def _http_server(self) -> uvicorn.Server:
-        # Slow to import, so only when the worker is on its way.
+    def _http_server(self) -> uvicorn.Server:
         import uvicorn
 
         from radixrt.server.app import create_app

@@ -39,11 +39,11 @@ class WorkerLife:
         self.process.watch(on_exit)
 
     async def warm_up(self, token: int) -> None:
-        """Generate two tokens, so that whatever is slow only once is behind us. Raises what the worker answers."""
+        """Generate a token, so that whatever is slow only once is behind us. Raises what the worker answers."""
         events: asyncio.Queue[Event] = asyncio.Queue()
         line = self.connection.open(events.put_nowait)
         try:
-            params = SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True)
+            params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
             line.submit([TreeNode(0, None, (Ids(pack_ids([token])),), params)])
             while not isinstance(event := await events.get(), Finished):
                 if isinstance(event, Failed):

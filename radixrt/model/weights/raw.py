@@ -11,6 +11,9 @@ from torch import Tensor
 from radixrt.errors import UnsupportedModel
 from radixrt.kernels.interface import RawWeight
 
+_JOINED_BYTES = 16_384
+"""Of packed rows that are expanded as one row: 16 of these and what becomes of them fit a core's cache."""
+
 FLOAT_FORMATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -28,8 +31,14 @@ def dequantise(fmt: str, data: Tensor) -> Tensor:
     from gguf import GGMLQuantizationType
     from gguf.quants import dequantize
 
+    count, row_bytes = data.shape
+    # gguf works on 16 rows at a time, however short they are: several as one spare it most of its calls.
+    joined = 1
+    while count % (2 * joined) == 0 and 2 * joined * row_bytes <= _JOINED_BYTES:
+        joined *= 2
+    rows = data.numpy().reshape(count // joined, joined * row_bytes)
     try:
-        return torch.from_numpy(dequantize(data.numpy(), GGMLQuantizationType[fmt]))
+        return torch.from_numpy(dequantize(rows, GGMLQuantizationType[fmt])).reshape(count, -1)
     except (KeyError, NotImplementedError) as error:
         raise UnsupportedModel(f"the GGUF format {fmt} is not known to the gguf package") from error
 
