@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from radixrt.cli.options import ContextLengthOption, DtypeOption, KernelsOption, ModelOption, PageSizeOption
 from radixrt.config import DEFAULT_MODEL, WorkerConfig
 from radixrt.server.settings import DEFAULT_DRAIN_SECONDS, DEFAULT_PORT, ServerSettings, check
 
 
 def serve(
-    model: Annotated[str, typer.Option(help="a folder, a .gguf file, a hub name or smollm2-135m")] = DEFAULT_MODEL,
+    model: ModelOption = DEFAULT_MODEL,
     host: Annotated[str, typer.Option(help="address to listen at; 0.0.0.0 for all of this machine")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0: any free one; the line that tells of readiness names it")] = (
         DEFAULT_PORT
@@ -25,16 +26,14 @@ def serve(
     drain_seconds: Annotated[
         float, typer.Option(help="how long live requests may go on after SIGTERM or Ctrl-C")
     ] = DEFAULT_DRAIN_SECONDS,
-    kernels: Annotated[str, typer.Option(help="kernel backend")] = "auto",
-    dtype: Annotated[str, typer.Option(help="of activations and KV: auto, float32, bfloat16 or float16")] = "auto",
+    kernels: KernelsOption = "auto",
+    dtype: DtypeOption = "auto",
     device: Annotated[str, typer.Option(help="where the model runs")] = "cpu",
-    page_size: Annotated[int, typer.Option(help="tokens a page; a power of two")] = 16,
+    page_size: PageSizeOption = 16,
     kv_memory: Annotated[int | None, typer.Option(help="bytes of the KV pool; by default a share of free memory")] = (
         None
     ),
-    context_length: Annotated[
-        int | None, typer.Option(help="longest sequence in tokens; by default the model's limit")
-    ] = None,
+    context_length: ContextLengthOption = None,
     max_running: Annotated[int, typer.Option(help="most requests in one step")] = 64,
     step_tokens: Annotated[int, typer.Option(help="most tokens in one step")] = 512,
     schedule_policy: Annotated[str, typer.Option(help="order of waiting requests: lpm or fcfs")] = "lpm",
