@@ -14,7 +14,7 @@ from radixrt.protocol.options import Options, options_of
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
 from radixrt.text.frontend import Frontend, Release
-from tests.text.chat_families import BOS, UNSTABLE
+from tests.text.chat_families import BOS, STABLE, UNSTABLE
 from tests.text.conftest import MakeFrontend
 
 GEN = SamplingParams(max_tokens=8)
@@ -398,3 +398,20 @@ def test_what_are_no_options_is_refused_by_name(choices: object, field: str) -> 
 def test_equal_options_are_one() -> None:
     """D05"""
     assert options_of(["yes", "yes", "no", " yes"]).texts == ("yes", "no", " yes")
+
+
+@pytest.mark.parametrize("family", STABLE)
+def test_options_in_a_turn_are_tokenised_like_the_rendered_prompt(family: str, make_frontend: MakeFrontend) -> None:
+    """D07: also where the template trims contents, an option keeps its white space."""
+    frontend, oracle = make_frontend(family)
+    worker = Worker(frontend)
+    asks: list[Segment] = [Role("user", "begin"), Text("Which tide?"), Role("user", "end"), Role("assistant", "begin")]
+    options = ["  the tide ", "the harbour"]
+    worker.submit(select(0, None, asks, options), gen(1, 0, Text(" is")))
+    asked = [{"role": "user", "content": "Which tide?"}]
+    text = oracle.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+    whole = [frontend.tokenizer.encode_rendered(text + option).tolist() for option in options]
+    assert worker.option_contexts(0) == whole
+    worker.score_all()
+    worker.take(worker.program.choose(0, 0))
+    assert worker.contexts[1] == [*whole[0], *frontend.tokenizer.encode(" is")]
