@@ -96,7 +96,9 @@ def without_white_space(text: str) -> str:
     >>> without_white_space('{"a b": [1,\\n 2]}')
     '{"a b":[1,2]}'
     """
-    return re.sub(r'("(?:[^"\\]|\\.)*"?)|[ \t\r\n]+', lambda found: found[1] or "", text, flags=re.DOTALL)
+    space = r"[ \t\r\n]*"
+    pieces = rf'("(?:[^"\\]|\\.)*"?)|{space}([][{{}}:,]){space}|^{space}|{space}$'
+    return re.sub(pieces, lambda found: found[1] or found[2] or "", text, flags=re.DOTALL)
 
 
 def _read(given: str) -> str:

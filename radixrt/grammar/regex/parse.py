@@ -79,8 +79,6 @@ class _Parser:
         if counts is None:
             return part
         least, most = counts
-        if isinstance(part, Anchor):
-            raise self._scanner.error("nothing to repeat")
         if max(least, most or 0) > MOST_REPEATS:
             raise self._scanner.error(f"a repetition of more than {MOST_REPEATS}")
         if most is not None and least > most:
