@@ -136,6 +136,9 @@ def gen(
     seed: int | None = None,
     ignore_eos: bool | None = None,
     logprobs: int | None = None,
+    regex: str | None = None,
+    json_schema: str | bool | Mapping[str, Any] | type | None = None,
+    json_object: bool | None = None,
     choices: Sequence[str] | None = None,
     choices_method: Decides | str | None = None,
 ) -> Gen | Select:
@@ -144,6 +147,9 @@ def gen(
     What is not given comes from the call of the program (`run(temperature=0)`), else from
     `protocol.sampling.SamplingParams`, which says what each parameter means. With `n` > 1 the variable is a list of
     texts, and the program goes on with the first. Without a name the text is only added.
+
+    The text may be constrained: to match all of `regex`, to be JSON that `json_schema` (a dict, JSON text or a Pydantic
+    model's class) accepts, or to be any JSON object. It is then complete, unless `max_tokens` or a stop string cuts it.
 
     With `choices` it is `select(name, choices, ...)`, and the other parameters say nothing.
 
@@ -171,6 +177,9 @@ def gen(
         "seed": seed,
         "ignore_eos": ignore_eos,
         "logprobs": logprobs,
+        "regex": regex,
+        "json_schema": json_schema,
+        "json_object": json_object,
     }
     return Gen(name, given_options(options))
 

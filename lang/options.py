@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 
 from radixrt.errors import InvalidRequest
+from radixrt.protocol.constraint import CONSTRAINT_NAMES, with_constraint
 from radixrt.protocol.sampling import SamplingParams, check
 
-OPTION_NAMES = frozenset(SamplingParams.__struct_fields__)
+OPTION_NAMES = frozenset(SamplingParams.__struct_fields__) | frozenset(CONSTRAINT_NAMES)
+"""What the call of a program may say about its generations."""
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,7 +21,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `InvalidRequest`, naming the option, for one that is wrong in itself.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    given = with_constraint({name: value for name, value in options.items() if value is not None})
     if isinstance(given.get("stop"), str):
         given["stop"] = (given["stop"],)
     params = _convert(given)

@@ -38,6 +38,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Token budget of one step, decode rows and prefill chunks together."""
     schedule_policy: str = "lpm"
     eviction_policy: str = "lru"
+    grammar_backend: Literal["auto", "llguidance", "outlines-core"] = "auto"
+    """What compiles constraints. auto: the first that can express one exactly."""
     prefix_cache: bool = True
     """Off: every prompt is computed whole (for comparison only)."""
     threads: int | None = None

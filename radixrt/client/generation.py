@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from radixrt.errors import InvalidRequest, error_from_wire
+from radixrt.protocol.constraint import with_constraint
 from radixrt.protocol.events import Failed, Finished, FinishReason, Piece, TextEvent, TokenLogprob, Usage
 from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
 from radixrt.protocol.messages import TreeNode
@@ -19,7 +20,7 @@ from radixrt.protocol.segments import Ids, Raw, Segment
 Prompt: TypeAlias = str | Sequence[int] | IdArray
 """A rendered prompt, whose special tokens are recognised, or token ids."""
 Sampling: TypeAlias = SamplingParams | Mapping[str, Any] | None
-"""Sampling parameters, or their names and values; None: the defaults."""
+"""Sampling parameters, or their names and values (`json_schema`, `regex`, ... among them); None: the defaults."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +133,7 @@ def checked_params(given: Sampling) -> SamplingParams:
     if given is None:
         return SamplingParams()
     # A msgspec struct checks types when it is decoded, not when it is made: both ways in go through `convert`.
-    values = msgspec.structs.asdict(given) if isinstance(given, SamplingParams) else dict(given)
+    values = msgspec.structs.asdict(given) if isinstance(given, SamplingParams) else with_constraint(given)
     try:
         params = msgspec.convert(values, SamplingParams)
     except msgspec.ValidationError as error:

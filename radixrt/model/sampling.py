@@ -16,32 +16,46 @@ from radixrt.errors import InternalError
 from radixrt.model.noise import uniform
 from radixrt.model.scoring import log_normaliser
 from radixrt.protocol.events import TokenLogprob
-from radixrt.protocol.plan import SampledToken, SampleFailure, SampleSpec
+from radixrt.protocol.plan import NO_MASKS, SampledToken, SampleFailure, SampleSpec
 from radixrt.protocol.sampling import SamplingParams
 
 
-def sample(logits: Tensor, specs: Sequence[SampleSpec]) -> tuple[SampledToken | SampleFailure, ...]:
+def sample(
+    logits: Tensor, specs: Sequence[SampleSpec], masks: NDArray[np.int32] = NO_MASKS
+) -> tuple[SampledToken | SampleFailure, ...]:
     """Choose a token for each of `specs` from its row of `logits`, float32 [len(specs), vocabulary].
+
+    `masks` are those of `protocol.plan.StepPlan`.
 
     A row that cannot be sampled (logits that are NaN or +infinity, or every token forbidden) yields a `SampleFailure`
     with an `InternalError`; the other rows are not touched by it.
     """
     rows = logits.cpu().numpy()
-    return tuple(_sample_row(row, spec) for row, spec in zip(rows, specs, strict=True))
+    return tuple(
+        _sample_row(row, spec, None if spec.mask is None else _allowed(masks[spec.mask], len(row)))
+        for row, spec in zip(rows, specs, strict=True)
+    )
 
 
-def _sample_row(row: NDArray[np.float32], spec: SampleSpec) -> SampledToken | SampleFailure:
+def _allowed(mask: NDArray[np.int32], vocabulary: int) -> NDArray[np.bool_]:
+    """A mask's bits, bool [vocabulary]."""
+    return np.unpackbits(mask.astype("<i4").view(np.uint8), count=vocabulary, bitorder="little").view(np.bool_)
+
+
+def _sample_row(
+    row: NDArray[np.float32], spec: SampleSpec, allowed: NDArray[np.bool_] | None
+) -> SampledToken | SampleFailure:
     # Of equal maxima argmax gives the first; a NaN counts as the maximum.
     best = int(row.argmax())
     if not np.isfinite(row[best]):
         what = "all -infinity" if row[best] == -np.inf else "not finite"
         return SampleFailure(InternalError(f"the model's logits for position {spec.position} are {what}"))
     count = spec.params.logprobs
-    changes = _changes_logits(spec)
+    changes = allowed is not None or _changes_logits(spec)
     if spec.params.temperature == 0 and not changes and count is None:
         return SampledToken(best)
     logits = row.astype(np.float64)
-    changed = _change_logits(logits, spec) if changes else logits
+    changed = _change_logits(logits, spec, allowed) if changes else logits
     if changed.max() == -np.inf:
         return SampleFailure(InternalError(f"no token may be chosen at position {spec.position}: all are forbidden"))
     token = int(changed.argmax()) if spec.params.temperature == 0 else _draw(changed, spec)
@@ -56,8 +70,10 @@ def _has_penalty(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1 or params.frequency_penalty != 0 or params.presence_penalty != 0
 
 
-def _change_logits(logits: NDArray[np.float64], spec: SampleSpec) -> NDArray[np.float64]:
-    """A copy with penalties and `logit_bias` applied and forbidden tokens at -infinity."""
+def _change_logits(
+    logits: NDArray[np.float64], spec: SampleSpec, allowed: NDArray[np.bool_] | None
+) -> NDArray[np.float64]:
+    """A copy with penalties and `logit_bias` applied, and tokens that are forbidden or not allowed at -infinity."""
     params, changed = spec.params, logits.copy()
     if params.repetition_penalty != 1:
         seen = np.zeros(len(logits), dtype=bool)
@@ -71,6 +87,8 @@ def _change_logits(logits: NDArray[np.float64], spec: SampleSpec) -> NDArray[np.
     for token, bias in params.logit_bias.items():
         changed[token] += bias
     changed[spec.forbidden] = -np.inf
+    if allowed is not None:
+        changed[~allowed] = -np.inf
     return changed
 
 

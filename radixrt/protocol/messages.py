@@ -130,8 +130,8 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     preemptions: int
     page_copies: int
     aborts: dict[str, int]
-    """Aborted requests by the state they were in: `blocked` (by an unfinished parent), `waiting`, `preempted`,
-    `prefilling`, `decoding` or `holding back` (text that may become a stop string)."""
+    """Aborted requests by the state they were in: `blocked` (by an unfinished parent), `awaiting grammar`,
+    `waiting`, `preempted`, `prefilling`, `decoding` or `holding back` (text that may become a stop string)."""
     dropped_frames: int
 
 

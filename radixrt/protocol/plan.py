@@ -5,7 +5,7 @@ The scheduler makes it, the executor runs it, and since it is data alone it coul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from radixrt.errors import RadixError
 from radixrt.protocol.events import TokenLogprob
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.sampling import SamplingParams
+
+NO_MASKS = np.empty((0, 0), dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class SampleSpec:
     """The prompt, when a penalty needs it, else empty."""
     output: IdArray
     """The tokens generated so far, when a penalty needs them, else empty."""
+    mask: int | None = None
+    """The row of the plan's `masks` with the tokens that a grammar allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class StepPlan:
     copies: tuple[PageCopy, ...] = ()
     samples: tuple[SampleSpec, ...] = ()
     scores: tuple[ScoreSpec, ...] = ()
+    masks: NDArray[np.int32] = field(default_factory=lambda: NO_MASKS)
+    """int32 [masks, words]: token i is allowed where bit i % 32 of word i // 32 is set; a token past them is not."""
 
 
 @dataclass(frozen=True, slots=True)

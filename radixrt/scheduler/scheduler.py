@@ -80,8 +80,8 @@ class Scheduler:
     def busy(self) -> bool:
         return bool(self._requests)
 
-    def add(self, request: Request) -> None:
-        """Queue a request. Raises `PromptTooLong` for one that can never fit."""
+    def check(self, request: Request) -> None:
+        """Raise `PromptTooLong` for a request that can never fit."""
         generates = request.unscored is None
         allowed = request.token_limit - generates
         if request.prompt_length > allowed:
@@ -90,6 +90,9 @@ class Scheduler:
                 f"the prompt has {request.prompt_length} tokens; {output}at most {allowed} are allowed here",
                 field="prompt",
             )
+
+    def add(self, request: Request) -> None:
+        """Queue a request that passes `check`."""
         request.arrival = self._arrivals
         self._arrivals += 1
         self._requests[request.id] = self._waiting[request.id] = request

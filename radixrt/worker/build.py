@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.config import WorkerConfig, check
+from radixrt.grammar.compiler import GrammarCompiler
 from radixrt.kernels.registry import load_backend
 from radixrt.model.loader import load_model
 from radixrt.protocol.messages import PROTOCOL_VERSION, Welcome
@@ -47,7 +48,9 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     limits = Limits(config.max_running, config.step_tokens, context)
     scheduler = Scheduler(cache, limits, config.schedule_policy, reuse=config.prefix_cache)
     executor = ModelExecutor(model, kernels, pages, config.page_size)
-    engine = Engine(scheduler, executor, tokenizer, tokenizer.end_ids | derive_turns(tokenizer).end_ids)
+    compiler = GrammarCompiler(tokenizer, config.grammar_backend)
+    end_ids = tokenizer.end_ids | derive_turns(tokenizer).end_ids
+    engine = Engine(scheduler, executor, tokenizer, end_ids, compiler)
     welcome = Welcome(
         version=PROTOCOL_VERSION,
         model=files.name,

@@ -10,13 +10,14 @@ import logging
 import secrets
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from radixrt.cache.node import Namespace
 from radixrt.errors import InternalError, InvalidRequest, RadixError
+from radixrt.grammar.interface import Grammar, mask_words
 from radixrt.protocol import sampling
 from radixrt.protocol.events import TokenLogprob, Usage
 from radixrt.protocol.ids import IdArray
@@ -24,6 +25,8 @@ from radixrt.protocol.plan import SampledToken, SampleFailure, ScoreSpec, StepPl
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.scheduler.request import Request, TokenBuffer
 from radixrt.scheduler.scheduler import Outcome, Scheduler
+from radixrt.worker.constrained import Constrained
+from radixrt.worker.grammar_queue import Compiler, GrammarQueue
 from radixrt.worker.output import End, Output, Vocabulary
 from radixrt.worker.scoring import ScoreCompletion, Scoring
 
@@ -79,15 +82,22 @@ class _Live:
     output: Output
     added: float
     first_token: float | None = None
+    constrained: Constrained | None = None
 
 
 class Engine:
     """Generates and scores for many requests at once. Not thread-safe: one thread owns it."""
 
     def __init__(
-        self, scheduler: Scheduler, executor: Executor, vocabulary: Vocabulary, end_ids: frozenset[int]
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        vocabulary: Vocabulary,
+        end_ids: frozenset[int],
+        compiler: Compiler,
     ) -> None:
         self.scheduler = scheduler
+        self.grammars = GrammarQueue(compiler)
         self._executor = executor
         self._vocabulary = vocabulary
         self._end_ids = end_ids
@@ -99,7 +109,13 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        return self.scheduler.busy
+        """Whether a request is live."""
+        return bool(self._live or self._scorings)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether all that is live waits for its grammar, so that a step would bring nothing until one is ready."""
+        return len(self.grammars) == len(self._live) > 0 and not self._scorings
 
     def add(
         self, prompt: IdArray, params: SamplingParams, *, seed: int, choice: int = 0, namespace: Namespace = ()
@@ -107,7 +123,8 @@ class Engine:
         """Queue a generation and return its request id.
 
         Raises `InvalidRequest`, naming the field, for parameters or ids out of range, `PromptTooLong` for a prompt
-        that can never fit. `seed` and `choice` decide the sampling noise (see `fresh_seed`).
+        that can never fit. `seed` and `choice` decide the sampling noise (see `fresh_seed`). A constraint that is wrong
+        or cannot be enforced comes later, as a `Failure`.
         """
         sampling.check(params)
         sampling.check_tokens(params, self._vocabulary.vocabulary_size)
@@ -124,10 +141,14 @@ class Engine:
             end_ids=np.array(sorted(end_ids), dtype=np.int32),
             namespace=namespace,
         )
-        self.scheduler.add(request)
+        self.scheduler.check(request)
         room = request.token_limit - request.prompt_length
         self._live[request.id] = _Live(request, Output(params, end_ids, room, self._vocabulary), time.monotonic())
         self._next_id += 1
+        if params.constraint is None:
+            self.scheduler.add(request)
+        else:
+            self.grammars.add(request.id, params.constraint)
         return request.id
 
     def add_scoring(self, prompt: IdArray, first: int, *, namespace: Namespace = ()) -> int:
@@ -137,6 +158,7 @@ class Engine:
         """
         self._check_prompt(prompt)
         scoring = Scoring(self._next_id, prompt, first, self.scheduler.limits.context_length, namespace)
+        self.scheduler.check(scoring.request)
         self.scheduler.add(scoring.request)
         self._scorings[scoring.request.id] = scoring
         self._next_id += 1
@@ -151,21 +173,26 @@ class Engine:
         live = self._live.pop(request, None)
         if live is None:
             return False
-        self.aborts["holding back" if live.output.holds_back else live.request.state_name] += 1
-        return self.scheduler.abort(request)
+        self.aborts[self._state_name(live)] += 1
+        self.grammars.drop(request)
+        self.scheduler.abort(request)
+        return True
 
     def step(self) -> list[EngineEvent]:
         """Compute one step and tell what it brought. A step that fails ends the requests in it, and no others."""
+        events: list[EngineEvent] = []
+        for request, compiled in self.grammars.take():
+            self._start_constrained(request, compiled, events)
         plan = self.scheduler.plan()
         if plan is None:
-            return []
+            return events
+        plan = self._with_masks(plan)
         try:
             result = self._executor.submit(plan)
         except Exception as error:
             _log.exception("step %d failed", plan.step)
             fault = InternalError(f"the step that computed this request failed: {error}")
-            return [self._failure(request, fault) for request in self.scheduler.fail()]
-        events: list[EngineEvent] = []
+            return events + [self._failure(request, fault) for request in self.scheduler.fail()]
         outcomes = [
             self._take(plan.requests[spec.row], sampled, events)
             for spec, sampled in zip(plan.samples, result.sampled, strict=True)
@@ -182,7 +209,13 @@ class Engine:
         if isinstance(sampled, SampleFailure):
             events.append(self._failure(request_id, sampled.error))
             return Outcome((), ended=True)
-        text, end = live.output.accept(sampled.token)
+        try:
+            finished = _accept(live, sampled.token)
+        except ValueError as error:
+            fault = InternalError(f"the grammar refused a token that its mask allowed: {error}")
+            events.append(self._failure(request_id, fault))
+            return Outcome((), ended=True)
+        text, end = live.output.accept(sampled.token, finished=finished)
         live.first_token = live.first_token or time.monotonic()
         logprobs = () if sampled.logprob is None else (sampled.logprob,)
         events.append(Progress(request_id, (sampled.token,), text, logprobs))
@@ -206,6 +239,34 @@ class Engine:
             del self._scorings[request_id]
             events.append(scoring.completion())
 
+    def _start_constrained(self, request: int, compiled: Grammar | RadixError, events: list[EngineEvent]) -> None:
+        """A request's grammar is compiled, or could not be."""
+        if isinstance(compiled, RadixError):
+            events.append(self._failure(request, compiled))
+            return
+        live = self._live[request]
+        live.constrained = Constrained(compiled.matcher(), live.request.end_ids.tolist())
+        self.scheduler.add(live.request)
+
+    def _with_masks(self, plan: StepPlan) -> StepPlan:
+        """The plan with a mask for each of its samples that a grammar constrains."""
+        matchers = [self._live[plan.requests[spec.row]].constrained for spec in plan.samples]
+        slots = {index: slot for slot, index in enumerate(i for i, matcher in enumerate(matchers) if matcher)}
+        if not slots:
+            return plan
+        masks = np.zeros((len(slots), mask_words(self._vocabulary.vocabulary_size)), dtype=np.int32)
+        for index, slot in slots.items():
+            matcher = matchers[index]
+            assert matcher is not None
+            matcher.fill_mask(masks[slot])
+        samples = tuple(replace(spec, mask=slots.get(index)) for index, spec in enumerate(plan.samples))
+        return replace(plan, samples=samples, masks=masks)
+
+    def _state_name(self, live: _Live) -> str:
+        if live.request.id in self.grammars:
+            return "awaiting grammar"
+        return "holding back" if live.output.holds_back else live.request.state_name
+
     def _failure(self, request_id: int, error: RadixError) -> Failure:
         if self._scorings.pop(request_id, None) is None:
             del self._live[request_id]
@@ -217,6 +278,14 @@ class Engine:
             raise InvalidRequest("the prompt is empty: at least one token is needed", field="prompt")
         if int(prompt.min()) < 0 or int(prompt.max()) >= size:
             raise InvalidRequest(f"the prompt has token ids outside 0 to {size - 1}", field="prompt")
+
+
+def _accept(live: _Live, token: int) -> bool:
+    """Let the grammar, if there is one, go on by a token; whether it then admits nothing more."""
+    if live.constrained is None or token in live.output.end_ids:
+        return False
+    live.constrained.accept(token)
+    return live.constrained.is_finished
 
 
 def _completion(live: _Live, last_token: int, end: End) -> Completion:

@@ -35,7 +35,7 @@ class ModelExecutor:
                 torch.from_numpy(_logit_tokens(plan)),
             )
             count = len(plan.samples)
-            sampled = sample(logits[:count], plan.samples)
+            sampled = sample(logits[:count], plan.samples, plan.masks)
             return StepResult(plan.step, sampled, score(logits[count:], plan.scores))
 
 

@@ -42,7 +42,7 @@ class Output:
         """`room`: most tokens that still fit; `end_ids`: tokens that end the generation."""
         self._min_tokens = params.min_tokens
         self._max_tokens = min(room, params.max_tokens)
-        self._end_ids = end_ids
+        self.end_ids = end_ids
         self._vocabulary = vocabulary
         self._stops = StopMatcher(params.stop)
         self._searched_from = 0
@@ -60,23 +60,26 @@ class Output:
         """Whether text is held back because it may become a stop string."""
         return self._stops.held > 0
 
-    def accept(self, token: int) -> tuple[bytes, End | None]:
-        """Text that may be shown now, and the end if this token brought it."""
+    def accept(self, token: int, *, finished: bool = False) -> tuple[bytes, End | None]:
+        """Text that may be shown now, and the end if this token brought it.
+
+        `finished`: the constraint admits nothing behind this token, whatever `min_tokens` asks for.
+        """
         start = self._ends[-1] if self._ends else 0
         self._tokens.append(token)
-        if token in self._end_ids:
+        if token in self.end_ids:
             self._ends.append(start)
             return self._conclude(End("stop", token, kept=len(self) - 1, tail=b""))
         data = self._vocabulary.token_bytes(token)
         self._ends.append(start + len(data))
-        if len(self) < self._min_tokens:
+        if len(self) < self._min_tokens and not finished:
             self._searched_from = self._ends[-1]
             return data, None
         step = self._stops.feed(data)
         if step.match is not None:
             return step.released, self._cut(step.match)
-        if len(self) == self._max_tokens:
-            text, end = self._conclude(End("length", None, kept=len(self), tail=b""))
+        if finished or len(self) == self._max_tokens:
+            text, end = self._conclude(End("stop" if finished else "length", None, kept=len(self), tail=b""))
             return step.released + text, end
         return step.released, None
 

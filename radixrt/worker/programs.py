@@ -7,7 +7,7 @@ node that is to be scored becomes one request.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,6 +66,15 @@ class Programs:
     def busy(self) -> bool:
         """Whether there is something to compute or to tell."""
         return self._engine.busy or bool(self._events)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a step would bring nothing until a grammar is compiled; `on_grammar` tells when that is."""
+        return self._engine.stalled and not self._events
+
+    def on_grammar(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called, from any thread, when a grammar is compiled."""
+        self._engine.grammars.on_ready = wake
 
     def submit(self, client: bytes, message: SubmitTree) -> None:
         """Take in nodes of a program, which the first of them opens. What is wrong with a node becomes its `Failed`."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
+import os
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -42,15 +44,35 @@ class Server:
         self._encoder = msgspec.msgpack.Encoder()
         self._greeted: set[bytes] = set()
         self._dropped_frames = 0
+        # Grammars are compiled in other threads, and a sleeping loop has to hear of it: through a pipe, since a ZMQ
+        # socket belongs to one thread.
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
+        self._poller = zmq.Poller()
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(self._wake_reader, zmq.POLLIN)
+        programs.on_grammar(self._wake)
 
     def serve(self) -> NoReturn:
         """Receive, step and send for ever. What the engine cannot answer with `Failed` comes out as its exception."""
         while True:
-            if not self._programs.busy:
-                self._socket.poll()
+            if not self._programs.busy or self._programs.stalled:
+                self._sleep()
             self._receive()
             for client, events in self._programs.step().items():
                 self._send(client, Events(tuple(events)))
+
+    def _sleep(self) -> None:
+        """Wait for a frame or a grammar."""
+        self._poller.poll()
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_reader, 4096)
+
+    def _wake(self) -> None:
+        # A full pipe wakes the loop as well.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_writer, b"\0")
 
     def _receive(self) -> None:
         """Handle the frames that are there, without waiting for more."""

@@ -14,6 +14,7 @@ from radixrt.scheduler.policy import OVERTAKING_BOUND
 from radixrt.scheduler.scheduler import Limits, Scheduler
 from radixrt.worker.engine import Completion, Engine, Failure
 from tests.support.simulated_model import END_ID, LetterVocabulary, SimulatedExecutor, fingerprint
+from tests.support.word_grammars import WordCompiler
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8)
 
@@ -35,7 +36,7 @@ class Bench:
         limits = Limits(max_running, step_tokens, min(context_length or 10**6, pages * page_size))
         self.scheduler = Scheduler(self.cache, limits, policy, reuse=reuse)
         self.executor = SimulatedExecutor(pages, page_size)
-        self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]))
+        self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]), WordCompiler())
         self.outputs: dict[int, list[int]] = {}
         self.reasons: dict[int, FinishReason] = {}
         self.cached: dict[int, int] = {}

@@ -60,6 +60,11 @@ class ScriptedPrograms:
     def busy(self) -> bool:
         return any(self._live.values()) or bool(self._events)
 
+    stalled = False
+
+    def on_grammar(self, wake: Callable[[], None]) -> None:
+        """Nothing is constrained here."""
+
     def submit(self, client: bytes, message: SubmitTree) -> None:
         for node in message.nodes:
             if node.sampling is None:

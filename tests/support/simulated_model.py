@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from radixrt.protocol.events import TokenLogprob
 from radixrt.protocol.ids import IdArray, as_ids
-from radixrt.protocol.plan import SampledToken, SampleFailure, SampleSpec, ScoreSpec, StepPlan, StepResult
+from radixrt.protocol.plan import NO_MASKS, SampledToken, SampleFailure, SampleSpec, ScoreSpec, StepPlan, StepResult
 
 VOCABULARY_SIZE = 256
 END_ID = 0
@@ -36,9 +37,13 @@ def fingerprint(tokens: Iterable[int]) -> int:
     return result
 
 
-def next_token(prefix: int, spec: SampleSpec) -> int:
-    """The token that follows a prefix: a letter or, one time in 32, the end of the turn."""
+def next_token(prefix: int, spec: SampleSpec, masks: NDArray[np.int32] = NO_MASKS) -> int:
+    """The token that follows a prefix: a letter or, one time in 32, the end of the turn; with a mask, any it allows."""
     noise = _mix(_mix(prefix, spec.seed), spec.choice) if spec.params.temperature else prefix
+    if spec.mask is not None:
+        bits = np.unpackbits(masks[spec.mask].view(np.uint8), bitorder="little")
+        allowed = np.setdiff1d(np.flatnonzero(bits), spec.forbidden)
+        return int(allowed[(noise >> 8) % len(allowed)])
     if noise % 32 == 0 and END_ID not in spec.forbidden:
         return END_ID
     return 97 + (noise >> 8) % 26
@@ -47,6 +52,10 @@ def next_token(prefix: int, spec: SampleSpec) -> int:
 def logprob(prefix: int, token: int) -> float:
     """The log-probability of a token after a prefix: any number below 0, but always the same."""
     return -(_mix(prefix, token) % 10_000 + 1) / 1000
+
+
+def _sampled(token: int) -> SampledToken:
+    return SampledToken(token, TokenLogprob(token, -1.0))
 
 
 class WrongSlot(AssertionError):
@@ -77,8 +86,7 @@ class SimulatedExecutor:
         self._row_prefixes = []
         ends = [self._run_row(plan, row) for row in range(len(plan.requests))]
         sampled = tuple(
-            self.fail_sample(spec) or SampledToken(token := next_token(ends[spec.row], spec), TokenLogprob(token, -1.0))
-            for spec in plan.samples
+            self.fail_sample(spec) or _sampled(next_token(ends[spec.row], spec, plan.masks)) for spec in plan.samples
         )
         return StepResult(plan.step, sampled, tuple(self._score(plan, spec) for spec in plan.scores))
 

@@ -13,6 +13,7 @@ from radixrt.protocol.sampling import SamplingParams
 from radixrt.scheduler.scheduler import Limits, Scheduler
 from radixrt.worker.engine import Completion, Engine, Failure
 from tests.support.simulated_model import END_ID, LetterVocabulary, SimulatedExecutor
+from tests.support.word_grammars import WordCompiler
 
 
 class MeddlingExecutor(SimulatedExecutor):
@@ -35,7 +36,7 @@ def make(pages: int = 64, page_size: int = 4, max_running: int = 8) -> tuple[Eng
     cache = PrefixCache(pages, page_size)
     scheduler = Scheduler(cache, Limits(max_running, 16, pages * page_size))
     executor = MeddlingExecutor(pages, page_size)
-    engine = Engine(scheduler, executor, LetterVocabulary(), frozenset([END_ID]))
+    engine = Engine(scheduler, executor, LetterVocabulary(), frozenset([END_ID]), WordCompiler())
     executor.engine = engine
     return engine, executor
 

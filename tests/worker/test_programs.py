@@ -15,6 +15,7 @@ from radixrt.scheduler.scheduler import Limits, Scheduler
 from radixrt.worker.engine import Engine
 from radixrt.worker.programs import Programs
 from tests.support.simulated_model import END_ID, LetterVocabulary, SimulatedExecutor, fingerprint
+from tests.support.word_grammars import WordCompiler
 
 CLIENT = b"client"
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
@@ -26,7 +27,7 @@ class Harness:
         self.cache = PrefixCache(pages, 4)
         self.scheduler = Scheduler(self.cache, Limits(16, 64, pages * 4))
         self.executor = SimulatedExecutor(pages, 4)
-        self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]))
+        self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]), WordCompiler())
         self.programs = Programs(self.engine, WELCOME)
         self.events: list[Event] = []
 
