@@ -43,8 +43,10 @@ class GrammarQueue:
         future.add_done_callback(lambda _: self.on_ready())
 
     def drop(self, request: int) -> None:
-        """Forget a request. Its grammar may be one that others wait for, so the compilation goes on."""
-        self._waiting.pop(request, None)
+        """Forget a request, if it is here."""
+        future = self._waiting.pop(request, None)
+        if future is not None:
+            future.cancel()
 
     def take(self) -> list[tuple[int, Compiled]]:
         """The requests whose compilation has ended, in the order in which they came, each with what it came to."""
