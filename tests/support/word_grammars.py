@@ -82,6 +82,8 @@ class WordCompiler:
 
     def release(self) -> None:
         for future, constraint in self._held:
+            if not future.set_running_or_notify_cancel():
+                continue
             if isinstance(constraint, Choice):
                 future.set_result(WordGrammar(tuple(option.encode() for option in constraint.options)))
             else:
