@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -86,13 +87,17 @@ def runtime() -> Any:
 
 
 @pytest.mark.parametrize("each", [2, pytest.param(20, marks=pytest.mark.long)])
-def test_answers_of_five_schemas_at_temperature_one_are_valid_and_complete(runtime: Runtime, each: int) -> None:
-    params = {"temperature": 1.0, "max_tokens": 256}
+async def test_answers_of_five_schemas_at_temperature_one_are_valid_and_complete(runtime: Runtime, each: int) -> None:
+    params = {"temperature": 1.0, "max_tokens": 256, "n": each, "seed": 7}
+    answers = await asyncio.gather(
+        *(
+            runtime.agenerate(f"Write one JSON object ({name}) for a catalogue.\n", {**params, "json_schema": schema})
+            for name, schema in SCHEMAS.items()
+        )
+    )
     cut = 0
-    for name, schema in SCHEMAS.items():
-        prompt = f"Write one JSON object ({name}) for a catalogue.\n"
-        answers = runtime.generate(prompt, {**params, "n": each, "seed": 7, "json_schema": schema})
-        for choice in answers.choices:
+    for schema, answer in zip(SCHEMAS.values(), answers, strict=True):
+        for choice in answer.choices:
             if choice.finish_reason == "length":
                 cut += 1
                 continue
