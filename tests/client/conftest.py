@@ -18,8 +18,9 @@ StartWorker = Callable[..., WorkerProcess]
 
 
 @pytest.fixture
-def socket_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def socket_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The temporary folder of this test: what lies in it, the test's workers left. (`tmp_path` is too long a path.)"""
+    tmp_path_factory.getbasetemp()  # Made on first use, which must not be inside the folder that goes with this test.
     with tempfile.TemporaryDirectory(prefix="wire-") as home:
         monkeypatch.setattr(tempfile, "tempdir", home)
         yield Path(home)

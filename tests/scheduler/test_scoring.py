@@ -17,6 +17,7 @@ from radixrt.scheduler.scheduler import Limits, Scheduler
 from radixrt.worker.engine import Completion, Engine, Failure
 from radixrt.worker.scoring import ScoreCompletion
 from tests.support.simulated_model import END_ID, LetterVocabulary, SimulatedExecutor, fingerprint, logprob
+from tests.support.word_grammars import WordCompiler
 
 LONG = SamplingParams(max_tokens=40, ignore_eos=True)
 
@@ -28,7 +29,7 @@ class Bench:
         self.cache = PrefixCache(pages, page_size)
         self.scheduler = Scheduler(self.cache, Limits(16, step_tokens, context or pages * page_size))
         self.executor = SimulatedExecutor(pages, page_size)
-        self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]))
+        self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]), WordCompiler())
         self.scored: dict[int, ScoreCompletion] = {}
         self.failures: dict[int, Exception] = {}
         self.generated: dict[int, Completion] = {}

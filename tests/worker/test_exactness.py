@@ -22,6 +22,7 @@ from radixrt.text.tokenizer import load_tokenizer
 from radixrt.worker import executor
 from radixrt.worker.engine import Completion, Engine
 from radixrt.worker.executor import ModelExecutor
+from tests.support.word_grammars import WordCompiler
 
 PAGES, PAGE_SIZE = 512, 16
 
@@ -54,7 +55,7 @@ class Bench:
                 return inner.submit(plan)
 
         tokenizer = load_tokenizer(files)
-        self.engine = Engine(scheduler, Recording(), tokenizer, tokenizer.end_ids)
+        self.engine = Engine(scheduler, Recording(), tokenizer, tokenizer.end_ids, WordCompiler())
 
     def logits_of(self, prompt: IdArray, others: Sequence[IdArray] = (), steps_before: int = 0) -> tuple[Tensor, int]:
         """Logits [8, vocabulary] of eight greedy tokens after `prompt`, and how much of it was cached.
