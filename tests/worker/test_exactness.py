@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from radixrt.cache.prefix_cache import PrefixCache
@@ -42,9 +43,11 @@ class Bench:
         inner = ModelExecutor(model, kernels, PAGES, PAGE_SIZE)
         sample = executor.sample
 
-        def keep_logits(logits: Tensor, specs: Sequence[SampleSpec]) -> tuple[SampledToken, ...]:
+        def keep_logits(
+            logits: Tensor, specs: Sequence[SampleSpec], masks: NDArray[np.int32]
+        ) -> tuple[SampledToken, ...]:
             self.logits += [row.clone() for row, spec in zip(logits, specs, strict=True) if spec.seed == self.watched]
-            return sample(logits, specs)  # type: ignore[return-value]
+            return sample(logits, specs, masks)  # type: ignore[return-value]
 
         monkeypatch.setattr(executor, "sample", keep_logits)
         bench = self
