@@ -1,35 +1,74 @@
-"""The children of a node, sorted, so that the one that shares most with a given page is found by bisection."""
+"""The children of a node that has several, in an order in which the one closest to a given page is found by bisection.
+
+The order is that of the bytes of their int32 ids, and has no meaning of its own. What counts is that in any
+lexicographic order the strings that share the longest prefix with a given one stand next to its place, so that
+`closest` has to look at two neighbours only. Ids are compared whole, never by a hash.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from radixrt.cache.node import Node
 
 BUCKET = 512
-"""A bucket is cut in two at twice this length: no insertion or removal moves more than that many references."""
+"""Siblings become a crowd, and a crowd's buckets are cut in two, at twice this length."""
 
-TOKEN_BITS = 32
+FEW = 4
+"""Up to so many siblings are tried one by one, which is quicker than bisection."""
 
-_key = attrgetter("key")
+TOKEN = 4
+"""Bytes of a token id, and of a page number."""
+
+AS_NUMBERS = 256
+"""Up to this many bytes, two strings are compared faster as big numbers than as arrays."""
+
+_ids = attrgetter("ids")
 
 
-class Children:
-    """Nodes in the lexicographic order of their keys, in buckets, so that 10^5 siblings are as quick as ten.
+class Siblings(list["Node"]):
+    """A few nodes, in order. A list in itself, since there is one of them for each node that branches."""
 
-    A key is the bytes of a node's first page of int32 token ids (fewer for a part-full page). The order itself has no
-    meaning. What counts is that in any lexicographic order, the strings that share the longest prefix with a given one
-    stand next to its place: `closest` has to look at two neighbours only. Keys are compared whole, never by a hash.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_buckets",)
+    def get(self, ids: bytes) -> Node | None:
+        """The node of exactly these ids."""
+        i = bisect_left(self, ids, key=_ids)
+        return self[i] if i < len(self) and self[i].ids == ids else None
 
-    def __init__(self, first: Node) -> None:
-        self._buckets: list[list[Node]] = [[first]]
+    def closest(self, key: bytes) -> Node | None:
+        """A node whose ids share the longest prefix with `key`, a page or less; None if none shares a token."""
+        i = bisect_left(self, key, key=_ids)
+        return closer(self[i - 1] if i else None, self[i] if i < len(self) else None, key)
+
+    def add(self, child: Node) -> None:
+        """Put in a node with whose first page none begins yet."""
+        self.insert(bisect_left(self, child.ids, key=_ids), child)
+
+    def exchange(self, old: Node, new: Node) -> None:
+        """Put `new` where `old` is; they begin with the same page."""
+        self[bisect_left(self, old.ids, key=_ids)] = new
+
+    def take_out(self, child: Node) -> None:
+        """Take out a node that is here."""
+        del self[bisect_left(self, child.ids, key=_ids)]
+
+
+class Crowd:
+    """Siblings without number, in buckets: no insertion or removal moves more than a bucket's references."""
+
+    __slots__ = ("_buckets", "_firsts")
+
+    def __init__(self, siblings: Siblings) -> None:
+        self._buckets = [siblings]
+        self._firsts = [siblings[0]]
+        self._halve(0)
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets))
@@ -38,70 +77,86 @@ class Children:
         for bucket in self._buckets:
             yield from bucket
 
-    def get(self, key: bytes) -> Node | None:
-        """The child of exactly this key."""
-        b, i = self._place(key)
-        bucket = self._buckets[b]
-        return bucket[i] if i < len(bucket) and bucket[i].key == key else None
+    def get(self, ids: bytes) -> Node | None:
+        """As in `Siblings`."""
+        return self._buckets[self._bucket(ids)].get(ids)
 
-    def closest(self, key: bytes) -> tuple[Node | None, int]:
-        """A child whose key shares the longest prefix with `key`, and the length of that prefix in tokens.
-
-        `(None, 0)` where no child shares a single token.
-        """
-        best: Node | None = None
-        most = 0
-        b, i = self._place(key)
+    def closest(self, key: bytes) -> Node | None:
+        """As in `Siblings`."""
+        b = self._bucket(key)
         bucket = self._buckets[b]
-        # `_place` names the last bucket for a key past all others, so the successor is in this bucket or nowhere.
-        if i < len(bucket):
-            successor = bucket[i]
-            if successor.key == key:
-                return successor, len(key) * 8 // TOKEN_BITS
-            most = common_tokens(successor.key, key)
-            best = successor if most else None
-        if i > 0 or b > 0:
-            predecessor = bucket[i - 1] if i > 0 else self._buckets[b - 1][-1]
-            common = common_tokens(predecessor.key, key)
-            if common > most:
-                best, most = predecessor, common
-        return best, most
+        i = bisect_left(bucket, key, key=_ids)
+        # The bucket is the last that begins at or before the key, so only the successor can be in another one.
+        after = bucket[i] if i < len(bucket) else self._firsts[b + 1] if b + 1 < len(self._firsts) else None
+        return closer(bucket[i - 1] if i else None, after, key)
 
     def add(self, child: Node) -> None:
-        """Put in a child whose key is not here yet."""
-        b, i = self._place(child.key)
+        """As in `Siblings`."""
+        b = self._bucket(child.ids)
+        self._buckets[b].add(child)
+        self._firsts[b] = self._buckets[b][0]
+        if len(self._buckets[b]) > 2 * BUCKET:
+            self._halve(b)
+
+    def exchange(self, old: Node, new: Node) -> None:
+        """As in `Siblings`."""
+        b = self._bucket(old.ids)
+        self._buckets[b].exchange(old, new)
+        self._firsts[b] = self._buckets[b][0]
+
+    def take_out(self, child: Node) -> None:
+        """As in `Siblings`. The last one cannot be taken out."""
+        b = self._bucket(child.ids)
         bucket = self._buckets[b]
-        bucket.insert(i, child)
-        if len(bucket) > 2 * BUCKET:
-            self._buckets.insert(b + 1, bucket[BUCKET:])
-            del bucket[BUCKET:]
+        bucket.take_out(child)
+        if len(bucket) < BUCKET // 2 and len(self._buckets) > 1:
+            self._join(b)
+        else:
+            self._firsts[b] = bucket[0]
 
-    def replace(self, old: Node, new: Node) -> None:
-        """Put `new` where `old` is; both have the same key."""
-        b, i = self._place(old.key)
-        self._buckets[b][i] = new
+    def alone(self) -> Siblings | None:
+        """The siblings, if all of them are in one bucket that is not long."""
+        return self._buckets[0] if len(self._buckets) == 1 and len(self._buckets[0]) <= BUCKET else None
 
-    def remove(self, child: Node) -> bool:
-        """Take out a child that is here; whether any is left. Without one, the object is of no more use."""
-        b, i = self._place(child.key)
+    def _bucket(self, ids: bytes) -> int:
+        return max(0, bisect_right(self._firsts, ids, key=_ids) - 1)
+
+    def _halve(self, b: int) -> None:
         bucket = self._buckets[b]
-        del bucket[i]
-        if not bucket:
-            del self._buckets[b]
-        return bool(self._buckets)
+        upper = Siblings(bucket[BUCKET:])
+        del bucket[BUCKET:]
+        self._buckets.insert(b + 1, upper)
+        self._firsts.insert(b + 1, upper[0])
 
-    def _place(self, key: bytes) -> tuple[int, int]:
-        """Bucket and place in it where `key` is, or would be put in."""
-        buckets = self._buckets
-        b = 0
-        if len(buckets) > 1:
-            b = min(bisect_left(buckets, key, key=lambda bucket: bucket[-1].key), len(buckets) - 1)
-        return b, bisect_left(buckets[b], key, key=_key)
+    def _join(self, b: int) -> None:
+        """Put a bucket that has become short, or empty, together with one beside it; halve that if it is too long."""
+        b = min(b, len(self._buckets) - 2)
+        self._buckets[b] += self._buckets.pop(b + 1)
+        del self._firsts[b + 1]
+        self._firsts[b] = self._buckets[b][0]
+        if len(self._buckets[b]) > 2 * BUCKET:
+            self._halve(b)
 
 
-def common_tokens(a: bytes, b: bytes) -> int:
-    """The number of leading int32 tokens that two keys share."""
-    length = min(len(a), len(b))
-    # As big-endian numbers, their difference bit by bit begins with one zero for each leading bit they share.
-    difference = int.from_bytes(a[:length], "big") ^ int.from_bytes(b[:length], "big")
-    return (length * 8 - difference.bit_length()) // TOKEN_BITS
+def closer(before: Node | None, after: Node | None, key: bytes) -> Node | None:
+    """Which of a place's two neighbours shares more with `key`; None if neither shares a token."""
+    if after is not None and key and after.ids.startswith(key):
+        return after
+    following = 0 if after is None else common_tokens(after.ids, key)
+    preceding = 0 if before is None else common_tokens(before.ids, key)
+    if preceding > following:
+        return before
+    return after if following else None
+
+
+def common_tokens(a: bytes, b: bytes, start: int = 0) -> int:
+    """The number of leading int32 tokens that `a` and `b[start:]` share; `start` is in bytes."""
+    length = min(len(a), len(b) - start)
+    if length <= AS_NUMBERS:
+        # As big-endian numbers, their difference bit by bit begins with one zero for each leading bit they share.
+        difference = int.from_bytes(a[:length], "big") ^ int.from_bytes(b[start : start + length], "big")
+        return (length * 8 - difference.bit_length()) // (TOKEN * 8)
+    count = length // TOKEN
+    differ = np.frombuffer(a, np.int32, count) != np.frombuffer(b, np.int32, count, start)
+    first = int(differ.argmax())
+    return first if differ[first] else count

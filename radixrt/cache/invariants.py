@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from radixrt.cache.children import TOKEN
+from radixrt.cache.eviction import EvictionIndex
 from radixrt.cache.lease import Lease
-from radixrt.cache.node import Node, Root, first_page, path_pages
+from radixrt.cache.node import Node, Root, as_numbers, path_pages
 from radixrt.cache.pool import PageState
 from radixrt.cache.tree import PrefixTree
 from radixrt.errors import InternalError
@@ -25,26 +27,20 @@ class BrokenInvariant(InternalError):
 
 
 def check_tree(tree: PrefixTree) -> None:
-    """Nodes, their order, their pages, the pool's states, the evictable count and the index agree."""
-    nodes = list(_walk(tree))
+    """Nodes, their order, their pages, the pool's states, the evictable count, the index and the hints agree."""
+    nodes = list(tree.walk())
     for node in nodes:
         _check_node(tree, node)
     for namespace, root in tree.roots.items():
-        if root.namespace != namespace or root.parent is not None or len(root.ids) or len(root.pages):
+        if root.namespace != namespace or root.parent is not None or root.ids or root.pages:
             _broken(tree, f"the root of {namespace} is not a root of it")
         if root.children is None and root.locks == 0:
             _broken(tree, f"the root of {namespace} has neither children nor leases")
 
     inner = [node for node in nodes if not isinstance(node, Root)]
     _check_pool(tree, inner)
-    unlocked = [node for node in inner if node.locks == 0]
-    pages = sum(len(node.pages) for node in unlocked)
-    if tree.evictable != pages:
-        _broken(tree, f"{tree.evictable} pages count as evictable, {pages} are")
-    leaves = {id(node) for node in unlocked if node.children is None}
-    indexed = [id(node) for node in tree.index.nodes()]
-    if len(indexed) != len(tree.index) or len(indexed) != len(leaves) or set(indexed) != leaves:
-        _broken(tree, f"the index has {len(indexed)} nodes and counts {len(tree.index)}, not the {len(leaves)} leaves")
+    _check_evictable(tree, [node for node in inner if node.locks == 0])
+    _check_expectations(tree, nodes)
 
 
 def check_owned(tree: PrefixTree, owned: Iterable[NDArray[np.int32]]) -> None:
@@ -68,9 +64,10 @@ def check_leases(tree: PrefixTree, leases: Iterable[Lease]) -> None:
             _broken(tree, "a lease has a partial page without its node, or the other way round")
         if held is not None and partial is not None:
             locks[id(held)] += 1
-            if held.pages.tolist() != [partial.page] or not 0 < partial.slots <= len(held.ids):
-                _broken(tree, f"a lease holds {partial} of a node with {len(held.ids)} tokens, {_some(held.pages)}")
-    nodes = list(_walk(tree))
+            tokens, pages = len(held.ids) // TOKEN, as_numbers(held.pages)
+            if pages.tolist() != [partial.page] or not 0 < partial.slots <= tokens:
+                _broken(tree, f"a lease holds {partial} of a node with {tokens} tokens, {_some(pages)}")
+    nodes = list(tree.walk())
     for node in nodes:
         if node.locks != locks[id(node)]:
             _broken(tree, f"{_describe(node)} should have {locks[id(node)]} locks")
@@ -80,29 +77,51 @@ def check_leases(tree: PrefixTree, leases: Iterable[Lease]) -> None:
 
 def _check_node(tree: PrefixTree, node: Node) -> None:
     size = tree.page_size
-    tokens = len(node.ids)
-    if node.ids.dtype != np.int32 or node.pages.dtype != np.int32:
-        _broken(tree, f"{_describe(node)} holds {node.ids.dtype} ids and {node.pages.dtype} pages, not int32")
-    if len(node.pages) != -(-tokens // size):
-        _broken(tree, f"{_describe(node)} has {tokens} tokens in {len(node.pages)} pages of {size}")
-    if tokens % size and (node.children is not None or len(node.pages) != 1):
+    tokens, odd = divmod(len(node.ids), TOKEN)
+    if odd or len(node.pages) % TOKEN or node.page_count != -(-tokens // size):
+        _broken(tree, f"{_describe(node)} has {len(node.ids)} bytes of ids and {len(node.pages)} of pages of {size}")
+    if tokens % size and (node.children is not None or node.page_count != 1):
         _broken(tree, f"{_describe(node)} has a part-full page and is not a leaf of that page alone")
-    if not isinstance(node, Root) and (tokens == 0 or node.key != first_page(node.ids, size)):
-        _broken(tree, f"{_describe(node)} stands under a key that is not its first page")
+    if not isinstance(node, Root) and tokens == 0:
+        _broken(tree, f"{_describe(node)} has no tokens")
     if node.locks < 0 or (node.locks == 0 and node.rank is None and not isinstance(node, Root)):
         _broken(tree, f"{_describe(node)} has {node.locks} locks and rank {node.rank}")
-    if node.children is None:
-        return
-    children = list(node.children)
-    if not children:
-        _broken(tree, f"{_describe(node)} is a leaf with an empty container of children")
+    children = list(node.offspring())
+    if not isinstance(node.children, Node | None) and len(children) < 2:
+        _broken(tree, f"{_describe(node)} keeps a container for {len(children)} children")
     for child in children:
         if child.parent is not node:
             _broken(tree, f"{_describe(child)} does not know its parent")
         if child.locks and not node.locks:
             _broken(tree, f"{_describe(child)} is leased, its parent is not")
-    if any(a.key >= b.key for a, b in pairwise(children)):
+    page = size * TOKEN
+    if any(a.ids[:page] >= b.ids[:page] for a, b in pairwise(children)):
         _broken(tree, f"the children of {_describe(node)} are out of order, or two begin with the same page")
+    for child in children:
+        if node.child_of(child.ids) is not child:
+            _broken(tree, f"{_describe(child)} is not found among the children of its parent")
+
+
+def _check_evictable(tree: PrefixTree, unlocked: list[Node]) -> None:
+    pages = sum(node.page_count for node in unlocked)
+    if tree.evictable != pages:
+        _broken(tree, f"{tree.evictable} pages count as evictable, {pages} are")
+    leaves = {id(node) for node in unlocked if node.children is None}
+    entries = list(tree.index.entries())
+    if len(entries) != len(tree.index) or len(entries) != len(leaves) or {id(node) for _, node in entries} != leaves:
+        _broken(tree, f"the index has {len(entries)} nodes and counts {len(tree.index)}, not the {len(leaves)} leaves")
+    for rank, node in entries:
+        if rank != EvictionIndex.rank_of(node):
+            _broken(tree, f"{_describe(node)} stands in the index under the rank {rank}")
+
+
+def _check_expectations(tree: PrefixTree, nodes: list[Node]) -> None:
+    on_nodes = {id(hint): node for node in nodes for hint in node.expected or ()}
+    hints = [] if tree.expectations is None else list(tree.expectations.items())
+    if len(hints) != len(on_nodes) or any(on_nodes.get(id(hint)) is not hint.node for hint in hints):
+        _broken(tree, f"{len(hints)} hints hold, and nodes have {len(on_nodes)}, or one is at another node")
+    if any(node.expected == [] or (node.expected and isinstance(node, Root)) for node in nodes):
+        _broken(tree, "an empty list of hints, or a hint at a root")
 
 
 def _check_pool(tree: PrefixTree, nodes: list[Node]) -> None:
@@ -113,18 +132,9 @@ def _check_pool(tree: PrefixTree, nodes: list[Node]) -> None:
             _broken(tree, f"{pool.counts[state]} pages count as {state.name.lower()}, {actual} are")
     if sorted(pool.free_list.tolist()) != np.flatnonzero(pool.states == PageState.FREE).tolist():
         _broken(tree, "the free list is not the list of free pages")
-    pages = sorted(page for node in nodes for page in node.pages.tolist())
+    pages = sorted(page for node in nodes for page in as_numbers(node.pages).tolist())
     if pages != np.flatnonzero(pool.states == PageState.TREE).tolist():
         _broken(tree, "the pages of the nodes are not the pages in the tree, or two nodes share one")
-
-
-def _walk(tree: PrefixTree) -> Iterator[Node]:
-    stack: list[Node] = list(tree.roots.values())
-    while stack:
-        node = stack.pop()
-        yield node
-        if node.children is not None:
-            stack.extend(node.children)
 
 
 def _broken(tree: PrefixTree, reason: str) -> NoReturn:
@@ -133,7 +143,7 @@ def _broken(tree: PrefixTree, reason: str) -> NoReturn:
 
 def draw(tree: PrefixTree) -> str:
     """The pool's counts and the tree, a line a node, cut off after `SHOWN_NODES` nodes."""
-    counts = ", ".join(f"{count} {state.name.lower()}" for state, count in tree.pool.counts.items())
+    counts = ", ".join(f"{tree.pool.counts[state]} {state.name.lower()}" for state in PageState)
     lines = [f"{tree.pool.pages} pages of {tree.page_size}: {counts}; {tree.evictable} evictable"]
     stack: list[tuple[int, Node]] = [(0, root) for root in tree.roots.values()]
     while stack:
@@ -142,13 +152,20 @@ def draw(tree: PrefixTree) -> str:
             lines.append("...")
             break
         lines.append("  " * depth + _describe(node))
-        stack.extend((depth + 1, child) for child in node.children or ())
+        stack.extend((depth + 1, child) for child in node.offspring())
     return "\n".join(lines)
 
 
 def _describe(node: Node) -> str:
-    what = f"root {node.namespace}" if isinstance(node, Root) else f"ids {_some(node.ids)} pages {_some(node.pages)}"
-    return f"[{what} locks {node.locks} rank {node.rank}]"
+    what = f"root {node.namespace}" if isinstance(node, Root) else _stretch(node)
+    hints = f" expected {[hint.next_use for hint in node.expected]}" if node.expected else ""
+    return f"[{what} locks {node.locks} rank {node.rank}{hints}]"
+
+
+def _stretch(node: Node) -> str:
+    whole = len(node.ids) // TOKEN * TOKEN, len(node.pages) // TOKEN * TOKEN
+    ids, pages = as_numbers(node.ids[: whole[0]]), as_numbers(node.pages[: whole[1]])
+    return f"ids {_some(ids)} pages {_some(pages)}"
 
 
 def _some(values: NDArray[np.int32]) -> str:

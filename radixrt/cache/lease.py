@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from radixrt.cache.node import Node, Root, path_pages
+from radixrt.cache.children import TOKEN
+from radixrt.cache.node import Node, Root, as_numbers, path_pages
 from radixrt.cache.pool import PageState
 from radixrt.cache.tree import PrefixTree
 from radixrt.errors import InternalError
@@ -33,7 +34,7 @@ class Lease:
 
     __slots__ = ("_end", "_pages", "_partial", "_partial_node", "_tree")
 
-    def __init__(self, tree: PrefixTree, root: Root, ids: IdArray) -> None:
+    def __init__(self, tree: PrefixTree, root: Root, ids: bytes) -> None:
         """Lease the longest path below `root` that spells a prefix of `ids`, and no more than that."""
         match = tree.find(root, ids)
         self._tree = tree
@@ -45,7 +46,7 @@ class Lease:
         if match.partial_node is not None:
             # After the first cut the page is its node's first. Cut again, so that the rest of the node can go.
             self._partial_node = tree.cut(match.partial_node, 1)
-            self._partial = PartialPage(int(self._partial_node.pages[0]), match.partial)
+            self._partial = PartialPage(int(as_numbers(self._partial_node.pages)[0]), match.partial)
             tree.lock(self._partial_node, above=self._end)
 
     @property
@@ -104,22 +105,22 @@ class Lease:
             PageMisuse: a page is not owned. Nothing has changed after either error.
         """
         tree, old_end = self._tree, self.end
-        ids = as_ids(ids)
         size = tree.page_size
         whole, rest = divmod(len(ids), size)
         if len(pages) != whole + (rest > 0):
             raise ValueError(f"{len(ids)} tokens in {len(pages)} pages of {size} slots")
         tree.pool.check(pages, PageState.OWNED)
 
-        match = tree.find(old_end, ids[: whole * size])
+        full, tail = as_ids(ids[: whole * size]).tobytes(), as_ids(ids[whole * size :]).tobytes()
+        match = tree.find(old_end, full)
         end = tree.cut(match.node, match.pages)
         tree.lock(end, above=old_end)
         known = match.length // size
         held = np.concatenate([path_pages(end, above=old_end), pages[known:whole]])
         tree.pool.give_back(pages[:known])
         if known < whole:
-            end = tree.grow(end, ids[match.length : whole * size], pages[known:whole])
-        if rest and not tree.grow_tail(end, ids[whole * size :], pages[whole:]):
+            end = tree.grow(end, full[match.length * TOKEN :], pages[known:whole].tobytes())
+        if rest and not tree.grow_tail(end, tail, pages[whole:].tobytes()):
             tree.pool.give_back(pages[whole:])
         self._end = end
         self._pages = np.concatenate([self._pages, held])

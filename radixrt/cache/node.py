@@ -2,61 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from radixrt.cache.children import Children
-from radixrt.protocol.ids import IdArray
+from radixrt.cache.children import BUCKET, TOKEN, Crowd, Siblings, common_tokens
+from radixrt.cache.namespace import Namespace
 
-Namespace: TypeAlias = tuple[tuple[str, str], ...]
-"""What must match besides tokens, as tagged values: `(("model", "x"), ("salt", "tenant-1"))`."""
-
-Rank: TypeAlias = int | tuple[int, int]
-"""A node's place in the order of eviction, smallest first. What it counts is the eviction policy's affair."""
+if TYPE_CHECKING:
+    from radixrt.cache.expectations import Expectation
 
 
 class Node:
     """A stretch of tokens and the pages that hold their keys and values.
 
-    It begins and ends on a page boundary, but for a part-full page (a *tail*), which is always a leaf of its own. Its
-    arrays are its own: nobody else sees them change.
+    It begins and ends on a page boundary, but for a part-full page (a *tail*), which is always a leaf of its own.
+
+    Ids and pages are strings of int32 bytes, not arrays: a third of the size where there are few, compared with a
+    stretch of a prompt in one call and without a copy, and nobody sees them change.
     """
 
-    __slots__ = ("children", "ids", "key", "locks", "pages", "parent", "rank", "ticket")
+    __slots__ = ("children", "expected", "ids", "locks", "pages", "parent", "rank", "ticket")
 
-    def __init__(self, parent: Node | None, ids: IdArray, pages: NDArray[np.int32], page_size: int) -> None:
+    def __init__(self, parent: Node | None, ids: bytes, pages: bytes) -> None:
         self.parent = parent
         """None for a root, and for a node that has left the tree."""
         self.ids = ids
         """int32 [tokens]"""
         self.pages = pages
         """int32 [ceil(tokens / page_size)]"""
-        self.key = first_page(ids, page_size)
-        self.children: Children | None = None
-        """None for a leaf: most nodes are leaves, and an empty container would be their largest part."""
+        self.children: Node | Siblings | Crowd | None = None
+        """None for a leaf, a node for an only child: most nodes have no more, and a container would be most of them."""
         self.locks = 0
         """Leases whose path goes through here or ends here. Where it is not 0, it is not 0 in any ancestor."""
-        self.rank: Rank | None = None
-        """Set whenever a lease lets go: while a node is leased its rank decides nothing."""
+        self.rank: int | None = None
+        """Set by the eviction policy whenever a lease lets go: while a node is leased it decides nothing."""
         self.ticket: int | None = None
         """The node's entry in the eviction index, if it is there."""
+        self.expected: list[Expectation] | None = None
+        """What live programs have said of this node; never an empty list."""
 
-    def closest_child(self, key: bytes) -> tuple[Node | None, int]:
-        """The child that shares most of `key`, and how many tokens (see `Children.closest`)."""
-        return (None, 0) if self.children is None else self.children.closest(key)
+    @property
+    def page_count(self) -> int:
+        return len(self.pages) // TOKEN
+
+    def offspring(self) -> Iterable[Node]:
+        """The children, in the order of their ids."""
+        below = self.children
+        if below is None:
+            return ()
+        return (below,) if isinstance(below, Node) else below
+
+    def closest_child(self, key: bytes) -> Node | None:
+        """A child whose ids share the longest prefix with `key`, a page or less; None if none shares a token."""
+        below = self.children
+        if isinstance(below, Node):
+            return below if common_tokens(below.ids, key) else None
+        return None if below is None else below.closest(key)
+
+    def child_of(self, ids: bytes) -> Node | None:
+        """The child that has exactly these ids."""
+        below = self.children
+        if isinstance(below, Node):
+            return below if below.ids == ids else None
+        return None if below is None else below.get(ids)
 
     def add_child(self, child: Node) -> None:
-        if self.children is None:
-            self.children = Children(child)
+        """Take in a node with whose first page no child begins yet."""
+        below = self.children
+        if below is None:
+            self.children = child
+        elif isinstance(below, Node):
+            self.children = Siblings((below, child) if below.ids < child.ids else (child, below))
         else:
-            self.children.add(child)
+            below.add(child)
+            if isinstance(below, Siblings) and len(below) > 2 * BUCKET:
+                self.children = Crowd(below)
+
+    def replace_child(self, old: Node, new: Node) -> None:
+        """Put `new` where the child `old` is; they begin with the same page."""
+        below = self.children
+        if below is old:
+            self.children = new
+        elif below is not None and not isinstance(below, Node):
+            below.exchange(old, new)
 
     def remove_child(self, child: Node) -> None:
-        if self.children is not None and not self.children.remove(child):
+        below = self.children
+        if below is None or isinstance(below, Node):
             self.children = None
+            return
+        below.take_out(child)
+        if isinstance(below, Crowd):
+            self.children = below.alone() or below
+        elif len(below) == 1:
+            self.children = below[0]
 
     def path(self, above: Node | None = None) -> Iterator[Node]:
         """This node and its ancestors, upwards, to the root or to just below `above`."""
@@ -72,18 +114,21 @@ class Root(Node):
     __slots__ = ("namespace",)
 
     def __init__(self, namespace: Namespace) -> None:
-        nothing = np.empty(0, dtype=np.int32)
-        super().__init__(None, nothing, nothing, 1)
+        super().__init__(None, b"", b"")
         self.namespace = namespace
-
-
-def first_page(ids: IdArray, page_size: int) -> bytes:
-    """The key under which a node that begins with `ids` stands among its siblings."""
-    return ids[:page_size].tobytes()
 
 
 def path_pages(node: Node, above: Node | None = None) -> NDArray[np.int32]:
     """The page table of the path that ends in `node`, from the root or from just below `above`; int32 [pages]."""
-    parts = [step.pages for step in node.path(above)]
+    parts = []
+    step: Node | None = node
+    while step is not None and step is not above:
+        parts.append(step.pages)
+        step = step.parent
     parts.reverse()
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+    return as_numbers(b"".join(parts))
+
+
+def as_numbers(packed: bytes) -> NDArray[np.int32]:
+    """Ids or pages of a node as an int32 array, read-only."""
+    return np.frombuffer(packed, dtype=np.int32)

@@ -10,7 +10,7 @@ lease.release()
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from radixrt.cache.eviction import policy_named
 from radixrt.cache.invariants import check_leases, check_owned, check_tree
 from radixrt.cache.lease import Lease
-from radixrt.cache.node import Namespace
+from radixrt.cache.namespace import Namespace
 from radixrt.cache.pool import PagePool, PageState
 from radixrt.cache.tree import PrefixTree
+from radixrt.cache.watch import Watch
 from radixrt.protocol.ids import IdArray, as_ids
 
 
@@ -77,7 +78,7 @@ class PrefixCache:
         root = self._tree.roots.get(namespace)
         if root is None:
             return 0
-        match = self._tree.find(root, as_ids(ids))
+        match = self._tree.find(root, as_ids(ids).tobytes())
         return match.length + match.partial
 
     def acquire(self, namespace: Namespace, ids: IdArray) -> Lease:
@@ -85,7 +86,7 @@ class PrefixCache:
 
         The caller leaves out of `ids` what it has to compute in any case: at least the prompt's last token.
         """
-        lease = Lease(self._tree, self._tree.root(namespace), as_ids(ids))
+        lease = Lease(self._tree, self._tree.root(namespace), as_ids(ids).tobytes())
         found = lease.length + (lease.partial.slots if lease.partial else 0)
         self.counters.lookups += 1
         self.counters.hits += found > 0
@@ -97,13 +98,17 @@ class PrefixCache:
 
         None, and nothing has changed, if eviction cannot give that many either.
         """
-        missing = count - self.free_pages
+        free = self._pool.counts[PageState.FREE]
+        missing = count - free
+        if missing <= 0:
+            return self._pool.take(count)
         if missing > self._tree.evictable:
             return None
-        if missing > 0:
-            self.counters.evictions += 1
-            self.counters.evicted_pages += self._tree.evict(missing)
-        return self._pool.take(count)
+        evicted = self._tree.evict(missing)
+        self._pool.pass_on(evicted)
+        self.counters.evictions += 1
+        self.counters.evicted_pages += missing
+        return np.concatenate([self._pool.take(free), evicted]) if free else evicted
 
     def release_pages(self, pages: NDArray[np.int32]) -> None:
         """Free owned pages; raises `PageMisuse`, with nothing changed, if one of them is not owned."""
@@ -111,7 +116,46 @@ class PrefixCache:
 
     def flush(self) -> int:
         """Forget everything that nobody holds; returns the number of pages freed. Not counted as eviction."""
-        return self._tree.evict(self._tree.evictable)
+        pages = self._tree.evict(self._tree.evictable, "flushed")
+        self._pool.reclaim(pages)
+        return len(pages)
+
+    def expect(self, program: Hashable, branch: Hashable, namespace: Namespace, ids: IdArray, next_use: int) -> None:
+        """Say that a live program will come back to `ids`; takes the place of what was said of the same branch.
+
+        A soft hint, for the eviction policy `program` only (see `cache/expectations.py` for its bounds); it holds for
+        whole pages and for as much of `ids` as is cached now, so say it when the branch's request has ended.
+
+        Args:
+            program: whatever names the program.
+            branch: whatever names the branch that will come back, within its program.
+            next_use: when, on any clock that rises; only the order counts, 0 to 2^40 - 1.
+        """
+        root = self._tree.roots.get(namespace)
+        if self._tree.expectations is None or root is None:
+            return
+        match = self._tree.find(root, as_ids(ids).tobytes())
+        self._tree.expectations.expect(program, branch, self._tree.cut(match.node, match.pages), next_use)
+
+    def forget_branch(self, program: Hashable, branch: Hashable) -> None:
+        """That branch will not come back. No effect where nothing was expected of it."""
+        if self._tree.expectations is not None:
+            self._tree.expectations.drop(program, branch)
+
+    def forget_program(self, program: Hashable) -> None:
+        """The program has ended or died: nothing is expected of any branch of it any more."""
+        if self._tree.expectations is not None:
+            self._tree.expectations.forget(program)
+
+    def watch(self, limit: int = 10_000) -> Watch:
+        """A stream of cache events from now on, the tree as it is first. Without one, events cost nothing."""
+        watch = Watch(self._tree.snapshot, limit)
+        self._tree.watches.append(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """End a stream; raises `ValueError` if it has ended already."""
+        self._tree.watches.remove(watch)
 
     def check_invariants(
         self, owned: Iterable[NDArray[np.int32]] | None = None, leases: Iterable[Lease] | None = None

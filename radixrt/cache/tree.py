@@ -5,18 +5,24 @@ RadixAttention (Zheng et al., SGLang, section 3), with edges cut at page boundar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from radixrt.cache.children import FEW, TOKEN, Siblings, common_tokens
 from radixrt.cache.eviction import EvictionIndex, EvictionPolicy
-from radixrt.cache.node import Namespace, Node, Root, first_page
+from radixrt.cache.expectations import Expectations
+from radixrt.cache.namespace import Namespace
+from radixrt.cache.node import Node, Root, as_numbers
 from radixrt.cache.pool import PagePool
-from radixrt.protocol.ids import IdArray
+from radixrt.cache.watch import Watch
+from radixrt.protocol.cache_events import CacheEvent, CacheReset, PagesInserted, PagesRemoved, RemovalReason
+from radixrt.protocol.ids import pack_ids
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Match:
     """The longest path that spells a prefix of some token ids. It ends inside `node` or at its end."""
 
@@ -32,7 +38,10 @@ class Match:
 
 
 class PrefixTree:
-    """Nodes, their locks, and the order in which they go. Its pages are those that `pool` has as `TREE`."""
+    """Nodes, their locks, and the order in which they go. Its pages are those that `pool` has as `TREE`.
+
+    Ids and pages are strings of int32 bytes here (see `Node`).
+    """
 
     def __init__(self, pool: PagePool, policy: EvictionPolicy) -> None:
         self.pool = pool
@@ -41,10 +50,15 @@ class PrefixTree:
         """Of the namespaces that have a node or a lease."""
         self.evictable = 0
         """Pages of nodes without a lock. All of them can go, since no node below such a one has a lock either."""
+        self.evicted_pages = 0
+        """Ever, to make room."""
         self.index = EvictionIndex()
         """Exactly the leaves without a lock."""
+        self.expectations = Expectations(self) if policy.heeds_programs else None
+        self.watches: list[Watch] = []
         self._policy = policy
         self._clock = 0
+        self._page_bytes = pool.page_size * TOKEN
 
     def root(self, namespace: Namespace) -> Root:
         """The namespace's root. A new one stays only if something is locked or grown on it."""
@@ -53,88 +67,97 @@ class PrefixTree:
             root = self.roots[namespace] = Root(namespace)
         return root
 
-    def find(self, node: Node, ids: IdArray) -> Match:
+    def find(self, node: Node, ids: bytes) -> Match:
         """The longest path from the end of `node` that spells a prefix of `ids`. Changes nothing."""
-        size = self.page_size
         start = 0
-        pages = len(node.pages)
-        while True:
-            child, common = node.closest_child(first_page(ids[start:], size))
-            if child is None or common < size:
-                return Match(node, pages, start, child, common)
+        while (child := self._whole_child(node, ids, start)) is not None:
+            start += len(child.ids)
             node = child
-            # The first page is known to match, which is all there is to most nodes of a bushy tree.
-            matched = size if len(node.ids) == size else common_prefix(node.ids, ids[start:])
-            pages, partial = divmod(matched, size)
-            start += pages * size
-            if pages < len(node.pages):
-                return Match(node, pages, start, node if partial else None, partial)
+        length = start // TOKEN
+        child = node.closest_child(ids[start : start + self._page_bytes])
+        if child is None:
+            return Match(node, node.page_count, length, None, 0)
+        pages, partial = divmod(common_tokens(child.ids, ids, start), self.page_size)
+        inside = child if partial else None
+        if pages == 0:
+            return Match(node, node.page_count, length, inside, partial)
+        return Match(child, pages, length + pages * self.page_size, inside, partial)
 
     def cut(self, node: Node, pages: int) -> Node:
         """The node that ends after the first `pages` pages of `node`: itself, or a new upper part of it.
 
         The lower part stays the same object, so that whoever holds it still does.
         """
-        if pages == len(node.pages):
+        if pages == node.page_count:
             return node
         parent = node.parent
-        if parent is None or parent.children is None or not 0 < pages < len(node.pages):
-            raise ValueError(f"a node of {len(node.pages)} pages cannot be cut after {pages}")
-        tokens = pages * self.page_size
-        upper = Node(parent, node.ids[:tokens].copy(), node.pages[:pages].copy(), self.page_size)
+        if parent is None or not 0 < pages < node.page_count:
+            raise ValueError(f"a node of {node.page_count} pages cannot be cut after {pages}")
+        upper = Node(parent, node.ids[: pages * self._page_bytes], node.pages[: pages * TOKEN])
         upper.locks = node.locks
         upper.rank = node.rank
-        parent.children.replace(node, upper)
+        upper.children = node
+        parent.replace_child(node, upper)
         node.parent = upper
-        node.ids = node.ids[tokens:].copy()
-        node.pages = node.pages[pages:].copy()
-        node.key = first_page(node.ids, self.page_size)
-        upper.add_child(node)
+        node.ids = node.ids[pages * self._page_bytes :]
+        node.pages = node.pages[pages * TOKEN :]
         return upper
 
     def lock(self, node: Node, above: Node | None = None) -> None:
         """Hold `node` and its ancestors, to the root or to just below `above`."""
-        for step in node.path(above):
+        step: Node | None = node
+        while step is not None and step is not above:
             if step.locks == 0:
-                self.evictable -= len(step.pages)
-                self.index.discard(step)
+                self.evictable -= len(step.pages) // TOKEN
+                if step.ticket is not None:
+                    self.index.discard(step)
             step.locks += 1
+            step = step.parent
 
     def unlock(self, node: Node, above: Node | None = None) -> None:
         """Undo one `lock` of the same path. What it held counts as used until now."""
         self._clock += 1
-        for step in node.path(above):
+        clock, rank = self._clock, self._policy.rank
+        step: Node | None = node
+        while step is not None and step is not above:
+            parent = step.parent
             step.locks -= 1
-            step.rank = self._policy.rank(step.rank, self._clock)
+            step.rank = rank(step.rank, clock)
             if step.locks == 0:
-                self.evictable += len(step.pages)
-                self._left_alone(step)
+                self.evictable += len(step.pages) // TOKEN
+                if step.children is None:
+                    self._left_alone(step)
+            step = parent
 
-    def grow(self, end: Node, ids: IdArray, pages: NDArray[np.int32]) -> Node:
-        """Put whole pages (owned before) below `end`, of which nothing matches a whole first page.
+    def grow(self, end: Node, ids: bytes, pages: bytes) -> Node:
+        """Put whole pages (checked to be owned) below `end`, of which nothing matches a whole first page.
 
         `end` is locked by the caller, and so is the node returned, where the new pages end: `end` itself where the
         caller is alone there, so that a sequence that grows in many steps stays one node.
         """
-        self._drop_tails(end, first_page(ids, self.page_size))
-        self.pool.enter(pages)
+        self._drop_tails(end, ids[: self._page_bytes])
+        self.pool.enter(as_numbers(pages))
+        if self.watches:
+            self._tell(self._insertion(end, ids, pages))
         if end.locks == 1 and end.children is None and end.parent is not None:
-            end.ids = np.concatenate([end.ids, ids])
-            end.pages = np.concatenate([end.pages, pages])
+            end.ids += ids
+            end.pages += pages
             return end
-        child = Node(end, ids.copy(), pages.copy(), self.page_size)
+        child = Node(end, ids, pages)
         child.locks = 1
         end.add_child(child)
         return child
 
-    def grow_tail(self, end: Node, ids: IdArray, page: NDArray[np.int32]) -> bool:
-        """Put a part-full page (owned before) below `end`, unlocked; False if what it holds is there already."""
-        key = first_page(ids, self.page_size)
-        if end.closest_child(key)[1] == len(ids):
+    def grow_tail(self, end: Node, ids: bytes, page: bytes) -> bool:
+        """Put a part-full page (checked to be owned) below `end`, unlocked; False if its tokens are there already."""
+        closest = end.closest_child(ids)
+        if closest is not None and closest.ids.startswith(ids):
             return False
-        self._drop_tails(end, key)
-        self.pool.enter(page)
-        tail = Node(end, ids.copy(), page.copy(), self.page_size)
+        self._drop_tails(end, ids)
+        self.pool.enter(as_numbers(page))
+        if self.watches:
+            self._tell(self._insertion(end, ids, page))
+        tail = Node(end, ids, page)
         end.add_child(tail)
         self._clock += 1
         tail.rank = self._policy.rank(None, self._clock)
@@ -142,52 +165,90 @@ class PrefixTree:
         self.index.add(tail)
         return True
 
-    def evict(self, count: int) -> int:
-        """Free `count` pages, or all that are evictable if they are fewer; returns how many.
+    def evict(self, count: int, reason: RemovalReason = "evicted") -> NDArray[np.int32]:
+        """Take `count` pages out of the tree, or all that are evictable if they are fewer.
 
-        Leaves go in the order of the index, each page by page from its end.
+        Leaves go in the order of the index, each page by page from its end. Returns the pages, int32 [pages], which
+        the pool still has as `TREE`: the caller says what becomes of them.
         """
-        freed: list[NDArray[np.int32]] = []
-        missing = count
+        if reason == "evicted" and self.expectations is not None:
+            self.expectations.lapse()
+        freed: list[bytes] = []
+        missing = count * TOKEN
         while missing > 0 and (leaf := self.index.pop()) is not None:
-            spare = len(leaf.pages) - missing
-            gone = self._trim(leaf, spare) if spare > 0 else self._remove(leaf)
-            freed.append(gone)
-            missing -= len(gone)
-        if freed:
-            self.pool.reclaim(np.concatenate(freed))
-        return count - missing
+            if len(leaf.pages) > missing:
+                self._cut_off(leaf, missing // TOKEN)
+            freed.append(self._remove(leaf))
+            missing -= len(freed[-1])
+        pages = np.frombuffer(bytearray().join(freed), dtype=np.int32)
+        if reason == "evicted":
+            self.evicted_pages += len(pages)
+        if self.watches and len(pages):
+            self._tell(PagesRemoved(pack_ids(pages), reason))
+        return pages
 
-    def _trim(self, leaf: Node, keep: int) -> NDArray[np.int32]:
-        """Cut a leaf, just taken from the index, down to its first `keep` pages; returns the others."""
-        gone = leaf.pages[keep:]
-        leaf.pages = leaf.pages[:keep]
-        leaf.ids = leaf.ids[: keep * self.page_size]
-        whole = leaf.pages.base
-        if isinstance(whole, np.ndarray) and 2 * keep < len(whole):
-            # A view keeps all of its array alive. Copying at each halving costs O(1) a page.
-            leaf.pages = leaf.pages.copy()
-            leaf.ids = leaf.ids.copy()
-        self.evictable -= len(gone)
-        self.index.add(leaf)
-        return gone
+    def reorder(self, node: Node) -> None:
+        """What is expected of a node has changed: if it is in the index, it is to stand where it belongs now."""
+        if node.ticket is not None:
+            self.index.discard(node)
+            self.index.add(node)
 
-    def _remove(self, leaf: Node) -> NDArray[np.int32]:
+    def snapshot(self) -> Iterator[CacheEvent]:
+        """The tree as it is, as events: a reset, then insertions from the roots downwards."""
+        yield CacheReset(self.pool.pages, self.page_size)
+        for node in self.walk():
+            if node.parent is not None:
+                yield self._insertion(node.parent, node.ids, node.pages)
+
+    def walk(self) -> Iterator[Node]:
+        """All nodes, roots too, each before its children."""
+        stack: list[Node] = list(self.roots.values())
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.offspring())
+
+    def _whole_child(self, node: Node, ids: bytes, start: int) -> Node | None:
+        """The child of `node`, whole pages, all of whose tokens are those of `ids` from the byte `start` on."""
+        page = self._page_bytes
+        below = node.children
+        # Deep trees make this the innermost loop: a comparison of types takes half as long as `isinstance`.
+        if type(below) is Node:
+            return below if len(below.ids) >= page and ids.startswith(below.ids, start) else None
+        if type(below) is Siblings and len(below) <= FEW:
+            for child in below:
+                if ids.startswith(child.ids, start) and len(child.ids) >= page:
+                    return child
+            return None
+        likely = node.closest_child(ids[start : start + page])
+        return likely if likely is not None and len(likely.ids) >= page and ids.startswith(likely.ids, start) else None
+
+    def _cut_off(self, leaf: Node, count: int) -> None:
+        """Cut a leaf, just taken from the index, so that it is its last `count` pages.
+
+        It is halved on the way: a long leaf that goes page by page is copied O(log n) times in all, not at each page.
+        """
+        while leaf.page_count > 2 * count:
+            self.cut(leaf, leaf.page_count // 2)
+        if leaf.page_count > count:
+            self.cut(leaf, leaf.page_count - count)
+
+    def _remove(self, leaf: Node) -> bytes:
         """Take an unlocked leaf out of the tree (it is no longer in the index); returns its pages."""
         parent = leaf.parent
         if parent is None:
             raise ValueError("a root is no leaf to remove")
         parent.remove_child(leaf)
+        if leaf.expected is not None and self.expectations is not None:
+            self.expectations.pass_up(leaf, parent)
         leaf.parent = None
-        self.evictable -= len(leaf.pages)
-        if parent.locks == 0:
+        self.evictable -= len(leaf.pages) // TOKEN
+        if parent.locks == 0 and parent.children is None:
             self._left_alone(parent)
         return leaf.pages
 
     def _left_alone(self, node: Node) -> None:
-        """A node has lost its last lock or a child: if neither is left, it is the next to be able to go."""
-        if node.children is not None:
-            return
+        """A node has lost its last lock or child, and has neither now: it is the next to be able to go."""
         if isinstance(node, Root):
             del self.roots[node.namespace]
         else:
@@ -195,18 +256,22 @@ class PrefixTree:
 
     def _drop_tails(self, end: Node, key: bytes) -> None:
         """Free the part-full pages below `end` that a page of this key continues, but for those held for a copy."""
-        token = np.dtype(np.int32).itemsize
-        _, common = end.closest_child(key)
+        closest = end.closest_child(key)
+        common = 0 if closest is None else common_tokens(closest.ids, key)
         for length in range(common, 0, -1):
-            tail = None if end.children is None else end.children.get(key[: length * token])
+            tail = end.child_of(key[: length * TOKEN])
             if tail is not None and tail.locks == 0:
                 self.index.discard(tail)
-                self.pool.reclaim(self._remove(tail))
+                pages = as_numbers(self._remove(tail))
+                self.pool.reclaim(pages)
+                if self.watches:
+                    self._tell(PagesRemoved(pack_ids(pages), "superseded"))
 
+    def _insertion(self, end: Node, ids: bytes, pages: bytes) -> PagesInserted:
+        namespace = end.namespace if isinstance(end, Root) else None
+        parent = int(as_numbers(end.pages)[-1]) if end.pages else None
+        return PagesInserted(namespace, parent, pack_ids(as_numbers(pages)), pack_ids(as_numbers(ids)))
 
-def common_prefix(a: IdArray, b: IdArray) -> int:
-    """The number of leading tokens that `a` and `b` share."""
-    length = min(len(a), len(b))
-    differ = a[:length] != b[:length]
-    first = int(differ.argmax()) if length else 0
-    return first if length and differ[first] else length
+    def _tell(self, event: CacheEvent) -> None:
+        for watch in self.watches:
+            watch.note(event)

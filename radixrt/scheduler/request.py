@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixrt.cache.lease import Lease
-from radixrt.cache.node import Namespace
+from radixrt.cache.namespace import Namespace
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.sampling import SamplingParams
 

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from radixrt.cache.node import Namespace
+from radixrt.cache.namespace import Namespace
 from radixrt.errors import InternalError, InvalidRequest, RadixError
 from radixrt.grammar.interface import Grammar, mask_words
 from radixrt.protocol import sampling

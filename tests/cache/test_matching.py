@@ -7,11 +7,12 @@ import random
 import pytest
 
 from radixrt.cache.lease import PartialPage
-from radixrt.cache.node import Namespace
+from radixrt.cache.namespace import Namespace, namespace
+from radixrt.cache.node import Node
 from radixrt.protocol.ids import as_ids
 from tests.cache.world import World
 
-PAGE_SIZES = pytest.mark.parametrize("page_size", [1, 4, 16])
+PAGE_SIZES = pytest.mark.parametrize("page_size", [1, 4, 16, 32, 64])
 
 
 @PAGE_SIZES
@@ -82,6 +83,40 @@ def test_the_same_tokens_in_other_namespaces_are_other_prefixes() -> None:
     assert world.found(tokens, (("salt", "b"),)) == 0
 
 
+def test_a_salt_separates_tenants_and_serves_each_of_them() -> None:
+    """C04, a level below HTTP: B finds nothing of A's prompt, though A itself does, nor does one who gives no salt."""
+    world = World(400, 4)
+    secret = list(range(512))
+    a, b = namespace(model="m", cache_salt="a"), namespace(model="m", cache_salt="b")
+    assert world.compute(secret, a) == 0
+    assert world.found(secret, a) == 512, "the premise: the cache is on"
+    assert world.found(secret, b) == world.found(secret, namespace(model="m")) == 0
+    assert world.compute(secret, b) == 0
+    world.check()
+    assert world.cache.tree_pages == 2 * 128
+    assert world.allocate(world.cache.free_pages + 128) is not None
+    assert (world.found(secret, a), world.found(secret, b)) == (0, 512), "A's prompt went, B's stayed"
+
+
+def test_no_value_of_one_tag_passes_for_another_tags() -> None:
+    spaces = [
+        namespace(),
+        namespace(model="a"),
+        namespace(adapter="a"),
+        namespace(cache_salt="a"),
+        namespace(cache_salt=""),
+        namespace(model="a", adapter="b"),
+        namespace(model="a", cache_salt="b"),
+        namespace(adapter="a", cache_salt="b"),
+        namespace(model="a/b"),
+        namespace(model="a", adapter="b", cache_salt="c"),
+    ]
+    assert len(set(spaces)) == len(spaces)
+    assert (
+        namespace(cache_salt="c", model="a") == namespace(model="a", cache_salt="c") == (("model", "a"), ("salt", "c"))
+    )
+
+
 def test_a_namespace_that_is_asked_for_and_not_used_leaves_nothing() -> None:
     world = World(4, 4)
     for name in "abc":
@@ -92,25 +127,34 @@ def test_a_namespace_that_is_asked_for_and_not_used_leaves_nothing() -> None:
 
 
 def test_pages_are_compared_by_their_tokens_when_every_hash_collides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C05: no lookup hangs on a hash. Here every key has the same one."""
+    """C05: no lookup hangs on a hash. Here every string of ids in the tree has the same one, and so has every salt."""
 
     class Colliding(bytes):
         def __hash__(self) -> int:
             return 7
 
-    monkeypatch.setattr("radixrt.cache.node.first_page", lambda ids, page_size: Colliding(ids[:page_size].tobytes()))
-    monkeypatch.setattr("radixrt.cache.tree.first_page", lambda ids, page_size: Colliding(ids[:page_size].tobytes()))
-    monkeypatch.setattr("radixrt.cache.invariants.first_page", lambda ids, page_size: ids[:page_size].tobytes())
+    class CollidingSalt(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            return 7
+
+    make = Node.__init__
+    monkeypatch.setattr(Node, "__init__", lambda node, parent, ids, pages: make(node, parent, Colliding(ids), pages))
     world = World(64, 4)
     rng = random.Random(5)
     prompts = [[rng.randrange(10**6) for _ in range(4)] for _ in range(8)]
     for prompt in prompts:
         assert world.compute(prompt) == 0, "another prompt's page was handed out"
-    assert {hash(node.key) for node in world.cache._tree.index.nodes()} == {7}
+    assert {hash(node.ids) for _, node in world.cache._tree.index.entries()} == {7}
     tables = [world.start(prompt).lease.pages.tolist() for prompt in prompts]
     world.check()
     assert len({tuple(table) for table in tables}) == len(prompts)
     assert world.found([10**7, 1, 2, 3]) == 0
+    salts = [namespace(cache_salt=CollidingSalt(salt)) for salt in ("a", "b")]
+    assert hash(salts[0]) == hash(salts[1])
+    assert [world.compute([1, 2, 3], salt) for salt in salts] == [0, 0]
+    assert [world.compute([1, 2, 3], salt) for salt in salts] == [3, 3]
 
 
 def test_looking_touches_nothing() -> None:
@@ -118,10 +162,10 @@ def test_looking_touches_nothing() -> None:
     old, young = [1] * 8, [2] * 8
     world.compute(old)
     world.compute(young)
-    before = world.cache._tree.index.nodes()
+    before = list(world.cache._tree.index.entries())
     assert world.found([1] * 6) == 6
     assert world.found([3], (("salt", "x"),)) == 0
-    assert world.cache._tree.index.nodes() == before
+    assert list(world.cache._tree.index.entries()) == before
     assert list(world.cache._tree.roots) == [()]
     assert world.cache.counters.lookups == 2
     world.allocate(2)

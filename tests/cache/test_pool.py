@@ -17,7 +17,7 @@ def test_taking_every_page_gives_each_once() -> None:
     pool = PagePool(8, 4)
     taken = np.concatenate([pool.take(3), pool.take(5)])
     assert sorted(taken.tolist()) == list(range(8))
-    assert pool.counts == {PageState.FREE: 0, PageState.OWNED: 8, PageState.TREE: 0}
+    assert pool.counts == [0, 8, 0]
 
 
 def test_taking_more_than_is_free_changes_nothing() -> None:
@@ -32,9 +32,9 @@ def test_a_page_goes_round_all_states() -> None:
     pool = PagePool(2, 1)
     page = pool.take(1)
     pool.enter(page)
-    assert pool.counts == {PageState.FREE: 1, PageState.OWNED: 0, PageState.TREE: 1}
+    assert pool.counts == [1, 0, 1]
     pool.reclaim(page)
-    assert pool.counts == {PageState.FREE: 2, PageState.OWNED: 0, PageState.TREE: 0}
+    assert pool.counts == [2, 0, 0]
     assert sorted(pool.take(2).tolist()) == [0, 1]
 
 
@@ -44,11 +44,12 @@ def test_pages_that_are_not_the_callers_are_refused_and_nothing_changes(wrong: N
     pool = PagePool(4, 1)
     assert pool.take(3).tolist() == [0, 1, 2]
     pool.enter(pages(2))
-    before = dict(pool.counts)
-    for hand_over in (pool.give_back, pool.enter):
-        with pytest.raises(PageMisuse):
-            hand_over(wrong)
-        assert pool.counts == before
+    before = list(pool.counts)
+    with pytest.raises(PageMisuse):
+        pool.give_back(wrong)
+    with pytest.raises(PageMisuse):
+        pool.check(wrong, PageState.OWNED)
+    assert pool.counts == before
     pool.give_back(pages(0, 1))
 
 

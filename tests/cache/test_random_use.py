@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 from numpy.typing import NDArray
 
-from radixrt.cache.node import Namespace
+from radixrt.cache.namespace import Namespace
 from tests.cache.world import Request, World
 
 PAGES = 14

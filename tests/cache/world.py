@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from radixrt.cache.node import Namespace
+from radixrt.cache.namespace import Namespace
 from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.protocol.ids import as_ids
 
