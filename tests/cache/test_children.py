@@ -72,7 +72,7 @@ def test_closest_agrees_with_comparing_every_child_through_insertions_and_remova
         page = packed(tokens)
         if page in here:
             parent.remove_child(here.pop(page))
-        elif step % 1000 > 800 and here:
+        elif step % 1000 > 400 and here:
             parent.remove_child(here.pop(rng.choice(list(here))))
         else:
             longer = tokens if len(tokens) < SIZE else tokens + rng.choices(letters, k=SIZE * rng.randint(0, 2))
