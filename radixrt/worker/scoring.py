@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from radixrt.cache.node import Namespace
+from radixrt.cache.namespace import Namespace
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Logprobs, Usage
 from radixrt.protocol.ids import IdArray
