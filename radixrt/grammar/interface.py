@@ -37,7 +37,10 @@ class Matcher(Protocol):
         ...
 
     def fill_mask(self, mask: Mask) -> None:
-        """Set `mask`, in place, to the ordinary tokens that may come next. Special tokens are never among them."""
+        """Set `mask`, in place, to the ordinary tokens that may come next. Special tokens are never among them.
+
+        Raises `InvalidConstraint` if the grammar exceeds its backend's limits here; `accept` may too.
+        """
         ...
 
     def accept(self, token: int) -> None:

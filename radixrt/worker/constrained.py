@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from radixrt.errors import InternalError, RadixError
 from radixrt.grammar.interface import Mask, Matcher
 
 
@@ -16,6 +17,8 @@ class Constrained:
     """
 
     def __init__(self, matcher: Matcher, end_ids: Iterable[int]) -> None:
+        self.fault: RadixError | None = None
+        """Why the grammar cannot be followed any further, once that is so."""
         self._matcher = matcher
         self._words = np.array([token // 32 for token in end_ids], dtype=np.intp)
         self._bits = np.array([1 << (token % 32) for token in end_ids], dtype=np.uint32).view(np.int32)
@@ -26,8 +29,13 @@ class Constrained:
         return self._matcher.is_finished
 
     def fill_mask(self, mask: Mask) -> None:
-        """Set `mask`, in place, to the tokens that may come next."""
-        self._matcher.fill_mask(mask)
+        """Set `mask`, in place, to the tokens that may come next: none if there is a `fault`."""
+        try:
+            self._matcher.fill_mask(mask)
+        except RadixError as error:
+            self.fault = error
+            mask[:] = 0
+            return
         # `at`: several end ids may share a word.
         if self._matcher.is_complete:
             np.bitwise_or.at(mask, self._words, self._bits)
@@ -35,5 +43,10 @@ class Constrained:
             np.bitwise_and.at(mask, self._words, ~self._bits)
 
     def accept(self, token: int) -> None:
-        """Go on by a token that is no end; raises `ValueError` for one that may not come."""
-        self._matcher.accept(token)
+        """Go on by a token that is no end. If that cannot be, there is a `fault`."""
+        try:
+            self._matcher.accept(token)
+        except RadixError as error:
+            self.fault = error
+        except ValueError as error:
+            self.fault = InternalError(f"the grammar refused a token that its mask allowed: {error}")

@@ -206,15 +206,18 @@ class Engine:
         live = self._live.get(request_id)
         if live is None:  # Aborted while the step ran.
             return Outcome((), ended=True)
+        constrained = live.constrained
         if isinstance(sampled, SampleFailure):
-            events.append(self._failure(request_id, sampled.error))
-            return Outcome((), ended=True)
-        try:
-            finished = _accept(live, sampled.token)
-        except ValueError as error:
-            fault = InternalError(f"the grammar refused a token that its mask allowed: {error}")
+            fault = constrained.fault if constrained is not None and constrained.fault is not None else sampled.error
             events.append(self._failure(request_id, fault))
             return Outcome((), ended=True)
+        finished = False
+        if constrained is not None and sampled.token not in live.output.end_ids:
+            constrained.accept(sampled.token)
+            if constrained.fault is not None:
+                events.append(self._failure(request_id, constrained.fault))
+                return Outcome((), ended=True)
+            finished = constrained.is_finished
         text, end = live.output.accept(sampled.token, finished=finished)
         live.first_token = live.first_token or time.monotonic()
         logprobs = () if sampled.logprob is None else (sampled.logprob,)
@@ -278,14 +281,6 @@ class Engine:
             raise InvalidRequest("the prompt is empty: at least one token is needed", field="prompt")
         if int(prompt.min()) < 0 or int(prompt.max()) >= size:
             raise InvalidRequest(f"the prompt has token ids outside 0 to {size - 1}", field="prompt")
-
-
-def _accept(live: _Live, token: int) -> bool:
-    """Let the grammar, if there is one, go on by a token; whether it then admits nothing more."""
-    if live.constrained is None or token in live.output.end_ids:
-        return False
-    live.constrained.accept(token)
-    return live.constrained.is_finished
 
 
 def _completion(live: _Live, last_token: int, end: End) -> Completion:

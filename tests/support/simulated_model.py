@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from radixrt.errors import InternalError
 from radixrt.protocol.events import TokenLogprob
 from radixrt.protocol.ids import IdArray, as_ids
 from radixrt.protocol.plan import NO_MASKS, SampledToken, SampleFailure, SampleSpec, ScoreSpec, StepPlan, StepResult
@@ -37,13 +38,16 @@ def fingerprint(tokens: Iterable[int]) -> int:
     return result
 
 
-def next_token(prefix: int, spec: SampleSpec, masks: NDArray[np.int32] = NO_MASKS) -> int:
-    """The token that follows a prefix: a letter or, one time in 32, the end of the turn; with a mask, any it allows."""
+def next_token(prefix: int, spec: SampleSpec, masks: NDArray[np.int32] = NO_MASKS) -> int | None:
+    """The token that follows a prefix: a letter or, one time in 32, the end of the turn.
+
+    With a mask it is any that the mask allows, None if there is none.
+    """
     noise = _mix(_mix(prefix, spec.seed), spec.choice) if spec.params.temperature else prefix
     if spec.mask is not None:
         bits = np.unpackbits(masks[spec.mask].view(np.uint8), bitorder="little")
         allowed = np.setdiff1d(np.flatnonzero(bits), spec.forbidden)
-        return int(allowed[(noise >> 8) % len(allowed)])
+        return int(allowed[(noise >> 8) % len(allowed)]) if len(allowed) else None
     if noise % 32 == 0 and END_ID not in spec.forbidden:
         return END_ID
     return 97 + (noise >> 8) % 26
@@ -54,7 +58,9 @@ def logprob(prefix: int, token: int) -> float:
     return -(_mix(prefix, token) % 10_000 + 1) / 1000
 
 
-def _sampled(token: int) -> SampledToken:
+def _sampled(token: int | None) -> SampledToken | SampleFailure:
+    if token is None:
+        return SampleFailure(InternalError("all tokens are forbidden"))
     return SampledToken(token, TokenLogprob(token, -1.0))
 
 

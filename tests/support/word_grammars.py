@@ -11,6 +11,11 @@ from radixrt.errors import InvalidConstraint
 from radixrt.grammar.interface import Grammar, Mask, Matcher
 from radixrt.protocol.constraint import Choice, Constraint
 
+TOO_MUCH = b"!"
+"""A matcher that stands behind this cannot fill its mask..."""
+TOO_MUCH_TO_ACCEPT = b"?"
+"""...and behind this it cannot go on."""
+
 
 class WordMatcher:
     def __init__(self, words: tuple[bytes, ...], text: bytes = b"") -> None:
@@ -26,6 +31,8 @@ class WordMatcher:
         return self.is_complete and not self._next()
 
     def fill_mask(self, mask: Mask) -> None:
+        if self._text.endswith(TOO_MUCH):
+            raise InvalidConstraint("too complex to follow", field="constraint")
         bits = np.zeros(len(mask) * 32, dtype=np.uint8)
         bits[list(self._next())] = 1
         mask[:] = np.packbits(bits, bitorder="little").view(np.int32)
@@ -33,6 +40,8 @@ class WordMatcher:
     def accept(self, token: int) -> None:
         if token not in self._next():
             raise ValueError(f"{token} may not follow {self._text!r}")
+        if self._text.endswith(TOO_MUCH_TO_ACCEPT):
+            raise InvalidConstraint("too complex to follow", field="constraint")
         self._text += bytes([token])
 
     def try_accept(self, tokens: Sequence[int]) -> int:

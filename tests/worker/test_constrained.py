@@ -142,6 +142,17 @@ def test_a_constraint_that_cannot_be_enforced_fails_its_request_alone() -> None:
     assert harness.text(good) == "fig"
 
 
+@pytest.mark.parametrize("word", ["fi!g", "fi?g"])
+def test_a_grammar_that_exceeds_its_limits_on_the_way_fails_its_request_alone(word: str) -> None:
+    harness = Harness()
+    bad, good = harness.add(word), harness.add("plums")
+    harness.run()
+    end = harness.end(bad)
+    assert isinstance(end, Failure)
+    assert isinstance(end.error, InvalidConstraint)
+    assert harness.text(good) == "plums"
+
+
 def test_a_prompt_that_can_never_fit_is_refused_before_its_grammar_is_compiled() -> None:
     harness = Harness()
     harness.compiler.hold = True
