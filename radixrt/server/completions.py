@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -13,18 +12,16 @@ from starlette.responses import Response
 
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Finished, Piece
-from radixrt.protocol.ids import pack_ids
-from radixrt.protocol.segments import Ids, Raw, Segment
 from radixrt.server.body import read_body
 from radixrt.server.calls import Call, Outcome, encode
 from radixrt.server.fields import SamplingFields, StreamOptions, sampling
 from radixrt.server.logprobs import ChoiceLogprobs, Entry, completion_form, entries_of
 from radixrt.server.parts import Parts
+from radixrt.server.prompts import prompts
 from radixrt.server.replies import json_reply
 from radixrt.server.sse import Chunks, stream, while_connected
 from radixrt.server.usage import UsageCount
 from radixrt.text.tokenizer import Tokenizer
-from radixrt.text.utf8 import encode_utf8
 
 _DEFAULT_MAX_TOKENS = 16
 """OpenAI's."""
@@ -66,39 +63,6 @@ def routes(parts: Parts) -> APIRouter:
         return json_reply(await while_connected(request.receive, reply.whole(call)))
 
     return router
-
-
-def prompts(given: Any, field: str) -> list[Segment]:
-    """The prompts of a request; raises `InvalidRequest` for what is none."""
-    if isinstance(given, str):
-        return [text_prompt(given, field)]
-    if isinstance(given, list) and given:
-        if all(isinstance(one, str) for one in given):
-            return [text_prompt(one, f"{field}[{number}]") for number, one in enumerate(given)]
-        if all(isinstance(one, list) for one in given):
-            return [id_prompt(one, f"{field}[{number}]") for number, one in enumerate(given)]
-        return [id_prompt(given, field)]
-    kind = "empty" if given == [] else f"of type {type(given).__name__}"
-    raise InvalidRequest(
-        f"{field} is {kind}; it must be text, a list of texts, token ids, or a list of lists of them", field=field
-    )
-
-
-def text_prompt(text: str, field: str) -> Segment:
-    encode_utf8(text, field)
-    return Raw(text)
-
-
-def id_prompt(ids: Sequence[Any], field: str) -> Segment:
-    """Token ids; whether the vocabulary has them is checked with the prompt."""
-    for number, token in enumerate(ids):
-        if not isinstance(token, int) or isinstance(token, bool):
-            place = f"{field}[{number}]"
-            raise InvalidRequest(f"{place} is {token!r:.80}; it must be a token id", field=place)
-    try:
-        return Ids(pack_ids(ids))
-    except OverflowError:
-        raise InvalidRequest(f"{field} has a token id that no vocabulary has", field=field) from None
 
 
 def _check(body: CompletionRequest) -> None:

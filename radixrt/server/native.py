@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Finished, Piece
 from radixrt.protocol.ids import unpack_ids
-from radixrt.protocol.segments import Role, Segment, Text
 from radixrt.server.body import read_body
 from radixrt.server.calls import Call, encode, ids_of
-from radixrt.server.completions import id_prompt, prompts, text_prompt
 from radixrt.server.errors import naming
 from radixrt.server.fields import SamplingFields, sampling
 from radixrt.server.parts import Parts
+from radixrt.server.prompts import PromptFields, given_prompts, is_batch
 from radixrt.server.replies import json_reply
 from radixrt.server.sse import Chunks, stream, while_connected
 from radixrt.text.tokenizer import Tokenizer
-from radixrt.text.utf8 import encode_utf8
 
 _DEFAULT_MAX_TOKENS = 128
 """SGLang's."""
 _PREFIX = "sampling_params."
-
-
-class SegmentBody(msgspec.Struct):
-    """One piece of a prompt: `text`, `raw` (special tokens recognised), `ids`, or an edge of a role's turn."""
-
-    text: str | None = None
-    raw: str | None = None
-    ids: list[Any] | None = None
-    role: str | None = None
-    edge: Literal["begin", "end"] | None = None
 
 
 class NativeSampling(SamplingFields, kw_only=True):
@@ -50,13 +37,7 @@ class NativeSampling(SamplingFields, kw_only=True):
     sampling_seed: int | None = None
 
 
-class GenerateRequest(msgspec.Struct, kw_only=True):
-    segments: list[SegmentBody | list[SegmentBody]] | None = None
-    """A prompt in pieces, or a list of such prompts."""
-    text: Any = None
-    """A rendered prompt or a list of them; special tokens are recognised."""
-    input_ids: Any = None
-    """Token ids, or a list of lists of them."""
+class GenerateRequest(PromptFields, kw_only=True):
     sampling_params: NativeSampling = msgspec.field(default_factory=NativeSampling)
     return_logprob: bool | None = None
     top_logprobs_num: int | None = None
@@ -73,7 +54,7 @@ def routes(parts: Parts) -> APIRouter:
         """Complete a prompt, or each of a list: what the DSL needs, and what SGLang's users know."""
         body = await read_body(request, GenerateRequest)
         frontend = parts.frontend
-        name, given = _prompts(body)
+        name, given = given_prompts(body)
         wanted = sampling(
             _merged(body.sampling_params),
             max_tokens=_limit(body.sampling_params),
@@ -88,60 +69,9 @@ def routes(parts: Parts) -> APIRouter:
         if body.stream:
             return await stream(request, reply.chunks(call))
         results = await while_connected(request.receive, reply.whole(call))
-        return json_reply(results if _is_batch(body) or call.choices > 1 else results[0])
+        return json_reply(results if is_batch(body) or call.choices > 1 else results[0])
 
     return router
-
-
-def to_segments(given: Sequence[SegmentBody], field: str) -> list[Segment]:
-    """A prompt's segments; raises `InvalidRequest`, naming the place, for what is none."""
-    return [_segment(one, f"{field}[{number}]") for number, one in enumerate(given)]
-
-
-def _segment(given: SegmentBody, field: str) -> Segment:
-    kinds = [name for name in ("text", "raw", "ids", "role") if getattr(given, name) is not None]
-    if len(kinds) != 1 or (given.edge is not None) != (given.role is not None):
-        raise InvalidRequest(
-            f"{field} must have exactly one of text, raw, ids, or role with edge (begin or end)", field=field
-        )
-    if given.text is not None:
-        encode_utf8(given.text, f"{field}.text")
-        return Text(given.text)
-    if given.raw is not None:
-        return text_prompt(given.raw, f"{field}.raw")
-    if given.ids is not None:
-        return id_prompt(given.ids, f"{field}.ids")
-    assert given.role is not None
-    assert given.edge is not None
-    return Role(given.role, given.edge)
-
-
-def _prompts(body: GenerateRequest) -> tuple[str, list[list[Segment]]]:
-    """The field that gives the prompts, and each prompt's segments."""
-    kinds = [name for name in ("segments", "text", "input_ids") if getattr(body, name) is not None]
-    if len(kinds) != 1:
-        what = f"{' and '.join(kinds)} are given" if kinds else "no prompt is given"
-        raise InvalidRequest(
-            f"{what}; a request has exactly one of segments, text and input_ids", field=(kinds or ["text"])[-1]
-        )
-    if body.segments is None:
-        return kinds[0], [[segment] for segment in prompts(getattr(body, kinds[0]), kinds[0])]
-    single = [part for part in body.segments if isinstance(part, SegmentBody)]
-    if not single and body.segments:
-        batch = [part for part in body.segments if isinstance(part, list)]
-        return "segments", [to_segments(one, f"segments[{number}]") for number, one in enumerate(batch)]
-    if len(single) != len(body.segments):
-        raise InvalidRequest("segments mixes segments and lists of them", field="segments")
-    return "segments", [to_segments(single, "segments")]
-
-
-def _is_batch(body: GenerateRequest) -> bool:
-    """Whether the prompts were given as a list, so that the reply is one too."""
-    if body.segments is not None:
-        return bool(body.segments) and isinstance(body.segments[0], list)
-    if body.text is not None:
-        return isinstance(body.text, list)
-    return isinstance(body.input_ids, list) and bool(body.input_ids) and isinstance(body.input_ids[0], list)
 
 
 def _limit(given: NativeSampling) -> int:

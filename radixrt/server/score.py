@@ -1,0 +1,94 @@
+"""`/score`: how likely the model finds given text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from radixrt.client.scoring import OptionScores, PromptScores, TokenScores, score_options, score_prompt
+from radixrt.errors import InvalidRequest
+from radixrt.protocol.events import Usage
+from radixrt.protocol.ids import pack_ids
+from radixrt.protocol.segments import Ids
+from radixrt.server.body import read_body
+from radixrt.server.calls import encode
+from radixrt.server.errors import naming
+from radixrt.server.parts import Parts
+from radixrt.server.prompts import PromptFields, given_prompts, is_batch
+from radixrt.server.replies import json_reply
+from radixrt.server.sse import while_connected
+
+
+class ScoreRequest(PromptFields, kw_only=True):
+    choices: list[str] | None = None
+    """Options to score behind the prompt; without them the prompt's own tokens are scored."""
+    unconditional: bool = False
+    """Whether each option is also scored as a text of its own."""
+    start: int = 0
+    """Without choices: the first token of the prompt to score."""
+
+
+def routes(parts: Parts) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/score")
+    async def score(request: Request) -> Response:
+        """Log-probabilities of a prompt's own tokens, or of each of several options behind it."""
+        body = await read_body(request, ScoreRequest)
+        frontend = parts.frontend
+        name, given = given_prompts(body)
+        if is_batch(body):
+            raise InvalidRequest(f"{name} is a list of prompts; one is scored at a time", field=name)
+        with naming({"prompt": name, "role": name, "messages": name}):
+            if body.choices is None:
+                if body.unconditional:
+                    raise InvalidRequest("unconditional is true, but no choices are given", field="unconditional")
+                prompt = Ids(pack_ids(await encode(frontend, given[0])))
+                scoring = score_prompt(parts.supervisor.open, frontend, [prompt], body.start)
+                return json_reply(_prompt_reply(await while_connected(request.receive, scoring)))
+            if body.start:
+                raise InvalidRequest(
+                    "start is given with choices, which are scored from their first token", field="start"
+                )
+            choosing = score_options(parts.supervisor.open, given[0], body.choices, unconditional=body.unconditional)
+            return json_reply(_options_reply(await while_connected(request.receive, choosing)))
+
+    return router
+
+
+def _prompt_reply(scores: PromptScores) -> dict[str, Any]:
+    return {**_tokens(scores.tokens), "start": scores.start, "usage": _usage(scores.usage)}
+
+
+def _options_reply(scores: OptionScores) -> dict[str, Any]:
+    options = []
+    for option in scores.options:
+        shown = {"text": option.text, **_tokens(option.tokens)}
+        if option.unconditional is not None:
+            shown["unconditional"] = _tokens(option.unconditional)
+        options.append(shown)
+    return {
+        "options": options,
+        "best": scores.options.index(scores.best),
+        "prefix_tokens": scores.prefix_tokens,
+        "usage": _usage(scores.usage),
+    }
+
+
+def _tokens(scores: TokenScores) -> dict[str, Any]:
+    return {
+        "ids": scores.ids.tolist(),
+        "logprobs": list(scores.logprobs),
+        "total": scores.total,
+        "mean": scores.mean,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
