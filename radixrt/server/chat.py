@@ -17,6 +17,7 @@ from radixrt.protocol.events import Finished, Piece
 from radixrt.protocol.segments import Role, Segment, Text
 from radixrt.server.body import read_body
 from radixrt.server.calls import Call, Outcome, encode
+from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
 from radixrt.server.fields import Sampling, SamplingFields, StreamOptions, sampling
 from radixrt.server.logprobs import ChoiceLogprobs, Entry, chat_form, entries_of
@@ -71,7 +72,7 @@ class ChatRequest(SamplingFields, kw_only=True):
 def routes(parts: Parts) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/chat/completions")
+    @router.post("/v1/chat/completions", openapi_extra=json_body(ChatRequest))
     async def chat_completions(request: Request) -> Response:
         """A conversation's next turn, as OpenAI has it."""
         body = await read_body(request, ChatRequest)

@@ -14,6 +14,7 @@ from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Finished, Piece
 from radixrt.server.body import read_body
 from radixrt.server.calls import Call, Outcome, encode
+from radixrt.server.documentation import json_body
 from radixrt.server.fields import SamplingFields, StreamOptions, sampling
 from radixrt.server.logprobs import ChoiceLogprobs, Entry, completion_form, entries_of
 from radixrt.server.parts import Parts
@@ -43,7 +44,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
 def routes(parts: Parts) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/completions")
+    @router.post("/v1/completions", openapi_extra=json_body(CompletionRequest))
     async def completions(request: Request) -> Response:
         """What follows a prompt, or each of several. Special tokens that are spelled out in a prompt are recognised."""
         body = await read_body(request, CompletionRequest)

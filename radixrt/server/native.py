@@ -15,6 +15,7 @@ from radixrt.protocol.events import Finished, Piece
 from radixrt.protocol.ids import unpack_ids
 from radixrt.server.body import read_body
 from radixrt.server.calls import Call, encode, ids_of
+from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
 from radixrt.server.fields import SamplingFields, sampling
 from radixrt.server.parts import Parts
@@ -49,7 +50,7 @@ class GenerateRequest(PromptFields, kw_only=True):
 def routes(parts: Parts) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/generate")
+    @router.post("/generate", openapi_extra=json_body(GenerateRequest))
     async def generate(request: Request) -> Response:
         """Complete a prompt, or each of a list: what the DSL needs, and what SGLang's users know."""
         body = await read_body(request, GenerateRequest)

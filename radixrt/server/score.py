@@ -15,6 +15,7 @@ from radixrt.protocol.ids import pack_ids
 from radixrt.protocol.segments import Ids
 from radixrt.server.body import read_body
 from radixrt.server.calls import encode
+from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
 from radixrt.server.parts import Parts
 from radixrt.server.prompts import PromptFields, given_prompts, is_batch
@@ -34,7 +35,7 @@ class ScoreRequest(PromptFields, kw_only=True):
 def routes(parts: Parts) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/score")
+    @router.post("/score", openapi_extra=json_body(ScoreRequest))
     async def score(request: Request) -> Response:
         """Log-probabilities of a prompt's own tokens, or of each of several options behind it."""
         body = await read_body(request, ScoreRequest)

@@ -225,6 +225,18 @@ def test_a_worker_that_can_never_start_again_is_given_up(scripted: RunningServer
     assert "cannot be started" in reply.json()["error"]["message"]
 
 
+def test_health_does_not_wait_for_a_worker_deep_in_a_step(scripted: RunningServer) -> None:
+    http = scripted.client
+    pid = http.get("/server_info").json()["worker_pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for path in ("/health", "/ready", "/v1/models", "/server_info", "/metrics"):
+            assert http.get(path).status_code == 200
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert http.post(PATH, json=SHORT).status_code == 200
+
+
 def test_the_worker_is_gone_when_the_server_is(start: Start, socket_home: Path) -> None:
     server = start()
     pid = server.client.get("/server_info").json()["worker_pid"]
