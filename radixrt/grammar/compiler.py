@@ -11,7 +11,7 @@ from threading import Lock
 
 from radixrt.errors import InternalError, InvalidConstraint, InvalidRequest
 from radixrt.grammar.interface import Grammar, GrammarBackend
-from radixrt.protocol.constraint import Choice, Constraint, JsonSchema, Regex
+from radixrt.protocol.constraint import Choice, Constraint, JsonSchema, Regex, field_of
 from radixrt.text.tokenizer import Tokenizer
 
 BACKEND_NAMES = ("auto", "llguidance", "outlines-core")
@@ -50,7 +50,7 @@ class GrammarCompiler:
         """
         result: Future[Grammar] = Future()
         try:
-            _check_size(constraint)
+            _check(constraint)
         except InvalidConstraint as error:
             result.set_exception(error)
             return result
@@ -78,7 +78,7 @@ class GrammarCompiler:
 
     def _compile_or_forget(self, constraint: Constraint) -> Grammar:
         try:
-            return self._compile(constraint)
+            return _within_depth(self._compile, constraint)
         except InvalidConstraint:
             raise
         except BaseException as error:  # a panic in native code is no `Exception`
@@ -90,8 +90,17 @@ class GrammarCompiler:
 
 def compile_once(constraint: Constraint, tokenizer: Tokenizer, backend_name: str = "auto") -> Grammar:
     """Compile in this thread and keep nothing. Raises as `GrammarCompiler.submit` says, and `InvalidRequest`."""
-    _check_size(constraint)
-    return _by_name(backend_name, tokenizer)(constraint)
+    _check(constraint)
+    return _within_depth(_by_name(backend_name, tokenizer), constraint)
+
+
+def _within_depth(compile: Callable[[Constraint], Grammar], constraint: Constraint) -> Grammar:
+    """Constraints are followed by recursion: what goes deeper than that is refused."""
+    try:
+        return compile(constraint)
+    except RecursionError:
+        field = field_of(constraint)
+        raise InvalidConstraint(f"{field}: it is nested too deep", field=field) from None
 
 
 def _hand_over(done: Future[Grammar], result: Future[Grammar]) -> None:
@@ -149,13 +158,16 @@ def _either(first: GrammarBackend, second: Callable[[], GrammarBackend]) -> Call
     return compile_with_either
 
 
-def _check_size(constraint: Constraint) -> None:
+def _check(constraint: Constraint) -> None:
     match constraint:
         case JsonSchema(text) | Regex(text):
             size = len(text.encode(errors="surrogatepass"))
+        case Choice(()):
+            raise InvalidConstraint("choices: there are none", field="choices")
         case Choice(options):
             size = sum(len(option.encode(errors="surrogatepass")) for option in options)
         case _:
             return
     if size > MOST_BYTES:
-        raise InvalidConstraint(f"the constraint is {size} bytes long; at most {MOST_BYTES} are compiled")
+        field = field_of(constraint)
+        raise InvalidConstraint(f"{field}: it is {size} bytes long; at most {MOST_BYTES} are compiled", field=field)

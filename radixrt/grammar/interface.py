@@ -39,6 +39,8 @@ class Matcher(Protocol):
     def fill_mask(self, mask: Mask) -> None:
         """Set `mask`, in place, to the ordinary tokens that may come next. Special tokens are never among them.
 
+        Where the text has no choice for a stretch, it may have just the token that the model's own tokenisation has
+        there, although others would be accepted.
         Raises `InvalidConstraint` if the grammar exceeds its backend's limits here; `accept` may too.
         """
         ...

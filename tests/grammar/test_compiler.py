@@ -119,6 +119,17 @@ def test_a_huge_constraint_is_refused_unseen(compiler: GrammarCompiler) -> None:
     assert compiler.misses == 0
 
 
+def test_a_choice_of_nothing_is_refused(compiler: GrammarCompiler) -> None:
+    with pytest.raises(InvalidConstraint, match="there are none"):
+        compiler.compile(Choice(()))
+
+
+def test_what_is_nested_too_deep_is_refused(compiler: GrammarCompiler) -> None:
+    with pytest.raises(InvalidConstraint, match="nested too deep"):
+        compiler.compile(Regex("(^|a)" * 3000))
+    assert compiler.compile(Regex("a")).backend == "llguidance"
+
+
 def test_many_distinct_constraints_leave_few_behind(compiler: GrammarCompiler) -> None:
     futures: list[Future[Grammar]] = [compiler.submit(JsonSchema(f'{{"const":{n}}}')) for n in range(200)]
     wait(futures)

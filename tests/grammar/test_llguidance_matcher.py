@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
 from radixrt.grammar.interface import Mask, Matcher, mask_words
 from radixrt.grammar.llguidance_backend import LlguidanceBackend, LlguidanceGrammar
 from radixrt.protocol.constraint import Choice, JsonObject, JsonSchema, Regex
-from radixrt.text.tokenizer import Tokenizer
+from radixrt.text.token_bytes import LETTER_OF_BYTE
+from radixrt.text.tokenizer import Tokenizer, TokenizerParts
 
 PERSON = JsonSchema('{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}}}')
 
@@ -54,6 +56,29 @@ def test_special_tokens_are_never_allowed(compiling: LlguidanceBackend, words: T
     for token in [*specials, -1, words.vocabulary_size]:
         with pytest.raises(ValueError, match="may not come next"):
             matcher.accept(token)
+
+
+def test_special_tokens_may_have_any_id() -> None:
+    letters = {LETTER_OF_BYTE[byte]: byte + 70 for byte in range(256)}
+    holes = {f"<{token}>": token for token in range(70)}
+    library = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={**letters, **holes}, merges=[]))
+    library.decoder = tokenizers.decoders.ByteLevel()
+    library.add_special_tokens(list(holes))
+    tokenizer = Tokenizer(TokenizerParts(library))
+    assert set(tokenizer.special_ids.values()) == set(range(70))  # with the last bits of words 0 and 1 among them
+    matcher = LlguidanceBackend(tokenizer).compile(Regex("(?s:.)*")).matcher()
+    found = allowed(matcher, tokenizer.vocabulary_size)
+    assert min(found) == 70
+    assert found >= set(range(70, 70 + 128))
+
+
+def test_numbers_of_numpy_are_tokens(person: LlguidanceGrammar, words: Tokenizer) -> None:
+    ids = words.encode('{"age": 7}')
+    matcher = person.matcher()
+    assert matcher.try_accept(ids) == len(ids)  # type: ignore[arg-type]
+    matcher.rollback(1)
+    matcher.accept(ids[-1])
+    assert matcher.is_finished
 
 
 def test_special_text_is_text(compiling: LlguidanceBackend, words: Tokenizer) -> None:
@@ -110,6 +135,19 @@ def test_going_back_is_as_if_never_gone(
     assert allowed(gone, words.vocabulary_size) == allowed(never, words.vocabulary_size)
     assert (gone.is_complete, gone.is_finished) == (never.is_complete, never.is_finished)
     assert gone.forced_tokens() == never.forced_tokens()
+
+
+def test_no_more_is_taken_back_than_was_accepted(person: LlguidanceGrammar, words: Tokenizer) -> None:
+    matcher = person.matcher()
+    count = matcher.try_accept(words.encode('{"age": 1').tolist())
+    for wrong in (count + 1, -1):
+        with pytest.raises(ValueError, match="cannot take back"):
+            matcher.fork().rollback(wrong)
+        with pytest.raises(ValueError, match="cannot take back"):
+            matcher.rollback(wrong)
+    matcher.rollback(count)
+    assert matcher.try_accept(words.encode("{}").tolist()) > 0
+    assert matcher.is_finished
 
 
 def test_a_fork_goes_its_own_way(person: LlguidanceGrammar, words: Tokenizer) -> None:

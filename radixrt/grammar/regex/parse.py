@@ -91,6 +91,8 @@ class _Parser:
         return repeat(part, least, most)
 
     def _counts(self) -> tuple[int, int | None] | None:
+        if self._scanner.peek not in "*+?{":
+            return None
         for sign, counts in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._scanner.take(sign):
                 return counts

@@ -13,6 +13,8 @@ from radixrt.grammar.schema.satisfiable import types_of
 from radixrt.grammar.schema.values import finite_values, identity, type_of
 
 _DEEPEST = 12
+_MOST_STEPS = 100_000
+"""Comparisons for one schema: alternatives of alternatives multiply. Beyond, nothing counts as proven."""
 
 
 @dataclass
@@ -32,9 +34,18 @@ class _Facts:
 class Disjointness:
     def __init__(self, references: References) -> None:
         self._references = references
+        self._steps = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether so much was compared that nothing is proven any more."""
+        return self._steps > _MOST_STEPS
 
     def holds(self, one: Schema, one_path: str, other: Schema, other_path: str, depth: int = 0) -> bool:
         """True only if no value satisfies both."""
+        self._steps += 1
+        if self.is_exhausted:
+            return False
         if one is False or other is False:
             return True
         if isinstance(one, bool) or isinstance(other, bool) or depth > _DEEPEST:

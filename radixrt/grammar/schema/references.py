@@ -16,8 +16,10 @@ class References:
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._anchors: dict[str, str] = {}
+        self._checked: set[str] = set()
         self._id = root.get("$id", "").removesuffix("#") if isinstance(root, dict) else ""
         for path, schema in check(root):
+            self._checked.add(path)
             if isinstance(schema, dict):
                 self._note(path, schema)
 
@@ -36,10 +38,11 @@ class References:
             value = _inside(value, name.replace("~1", "/").replace("~0", "~"))
             if value is _NOWHERE:
                 raise refused(path, "$ref", f"{reference!r} leads nowhere: there is no {name!r} on the way")
-        # Reached through a keyword that holds no schemas, it was not checked with the rest.
-        for _ in check(value, "#" + pointer):
-            pass
-        return "#" + pointer, value
+        target = "#" + pointer
+        if target not in self._checked:
+            # Reached through a keyword that holds no schemas, it was not checked with the rest.
+            self._checked.update(inner for inner, _ in check(value, target))
+        return target, value
 
     def _note(self, path: str, schema: dict[str, Any]) -> None:
         if path != "#" and "$id" in schema:

@@ -171,7 +171,11 @@ class Rewriter:
         for number, one in enumerate(at):
             for other_number, other in enumerate(at[:number]):
                 if not self._disjoint.holds(*one, *other):
-                    reason = f"a value may match both {other_number} and {number}; alternatives must exclude each other"
+                    reason = (
+                        "there are too many alternatives to tell them apart"
+                        if self._disjoint.is_exhausted
+                        else f"a value may match both {other_number} and {number}; alternatives must exclude each other"
+                    )
                     raise refused(path, "oneOf", reason)
 
     def _pattern_properties(self, schema: dict[str, Any], path: str) -> dict[str, Schema]:
