@@ -33,7 +33,9 @@ class GrammarCompiler:
     def __init__(
         self, tokenizer: Tokenizer, backend_name: str = "auto", *, capacity: int = 256, threads: int = 2
     ) -> None:
-        self._compile = _by_name(backend_name, tokenizer)
+        check_backend(backend_name)
+        # To make the first backend takes a quarter of a second, and most workers never see a constraint.
+        self._compile = _Lazy(lambda: _by_name(backend_name, tokenizer))
         self._capacity = capacity
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="grammar")
         self._cache: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
@@ -119,8 +121,31 @@ def _hand_over(done: Future[Grammar], result: Future[Grammar]) -> None:
             result.set_exception(error)
 
 
+class _Lazy:
+    """A way to compile that is made when it is first used, once, whoever comes first."""
+
+    def __init__(self, make: Callable[[], Callable[[Constraint], Grammar]]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._made: Callable[[Constraint], Grammar] | None = None
+
+    def __call__(self, constraint: Constraint) -> Grammar:
+        with self._lock:
+            made = self._made = self._made or self._make()
+        return made(constraint)
+
+
+def check_backend(name: str) -> None:
+    """Raise `InvalidRequest` unless there is a backend, or a rule, of that name."""
+    if name not in BACKEND_NAMES:
+        raise InvalidRequest(
+            f"no grammar backend {name!r}; there are {', '.join(BACKEND_NAMES)}", field="grammar_backend"
+        )
+
+
 def _by_name(name: str, tokenizer: Tokenizer) -> Callable[[Constraint], Grammar]:
-    """How to compile; each backend's library is imported only where it is used."""
+    """How to compile; each backend's library is imported only where it is used. Raises as `check_backend`."""
+    check_backend(name)
 
     def llguidance() -> GrammarBackend:
         from radixrt.grammar.llguidance_backend import LlguidanceBackend
@@ -138,9 +163,8 @@ def _by_name(name: str, tokenizer: Tokenizer) -> Callable[[Constraint], Grammar]
             return _either(llguidance(), outlines_core)
         case "llguidance":
             return llguidance().compile
-        case "outlines-core":
+        case _:
             return outlines_core().compile
-    raise InvalidRequest(f"no grammar backend {name!r}; there are {', '.join(BACKEND_NAMES)}", field="grammar_backend")
 
 
 def _either(first: GrammarBackend, second: Callable[[], GrammarBackend]) -> Callable[[Constraint], Grammar]:
