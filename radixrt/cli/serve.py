@@ -38,6 +38,9 @@ def serve(
     step_tokens: Annotated[int, typer.Option(help="most tokens in one step")] = 512,
     schedule_policy: Annotated[str, typer.Option(help="order of waiting requests: lpm or fcfs")] = "lpm",
     eviction_policy: Annotated[str, typer.Option(help="which cached prefix goes first: lru")] = "lru",
+    grammar_backend: Annotated[
+        str, typer.Option(help="what compiles constraints: auto, llguidance or outlines-core")
+    ] = "auto",
     prefix_cache: Annotated[bool, typer.Option(help="reuse what was computed for equal prefixes")] = True,
     threads: Annotated[int | None, typer.Option(help="compute threads; by default one a core")] = None,
     log_level: Annotated[str, typer.Option(help="of the worker: debug, info, warning or error")] = "warning",
@@ -68,6 +71,7 @@ def serve(
         step_tokens=step_tokens,
         schedule_policy=schedule_policy,
         eviction_policy=eviction_policy,
+        grammar_backend=grammar_backend,
         prefix_cache=prefix_cache,
         threads=threads,
         log_level=log_level,

@@ -42,7 +42,7 @@ def outlines_pattern(constraint: Constraint) -> str:
             )
         case JsonSchema(text):
             schema = load(text)
-            for path, inner in check(schema):
+            for path, inner in list(check(schema)):  # all of it, before anything relies on a part
                 _refuse_ignored(inner, path)
             written: str = build_regex_from_schema(text, _SPACE)
             return written  # of JSON no control character is part
@@ -84,7 +84,7 @@ def _check_values(values: list[Any], schema: dict[str, Any], path: str, keyword:
     kinds = {"string": str, "boolean": bool, "null": type(None)}
     for value in values:
         if not isinstance(value, tuple(kinds.values())) or not isinstance(
-            value, kinds.get(schema.get("type", ""), object)
+            value, kinds.get(str(schema.get("type")), object)
         ):
             raise refused(path, keyword, f"outlines-core does not write {value!r} exactly")
 

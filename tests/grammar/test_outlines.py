@@ -62,6 +62,8 @@ def test_followed(outlines: OutlinesBackend, schema: Any, valid: list[Any], inva
         ({"enum": [1.5]}, "#: enum"),
         (True, "#: schema"),
         ({}, "#: type"),
+        ({"type": "strange"}, "#: type"),
+        ({**PAIR, "properties": {"a": {"type": ["strange"]}}}, "#/properties/a: type"),
     ],
 )
 def test_refused(outlines: OutlinesBackend, schema: Any, reason: str) -> None:
