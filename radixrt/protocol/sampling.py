@@ -12,6 +12,10 @@ from radixrt.protocol.constraint import Constraint
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 64
+_NO_TOKEN = 2**31
+"""Ids are int32."""
+_MOST = 2**63 - 1
+"""Larger numbers cannot be sent to a worker."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -69,6 +73,10 @@ def check(params: SamplingParams) -> None:
     _between("frequency_penalty", p.frequency_penalty, -2.0, 2.0)
     _between("presence_penalty", p.presence_penalty, -2.0, 2.0)
     _between("repetition_penalty", p.repetition_penalty, 1e-3, 1e3)
+    for name, tokens in (("logit_bias", p.logit_bias), ("stop_token_ids", p.stop_token_ids)):
+        for token in tokens:
+            if not 0 <= token < _NO_TOKEN:
+                raise InvalidRequest(f"{name} names token {token}, which no vocabulary has", field=name)
     for token, bias in p.logit_bias.items():
         _between(f"logit_bias.{token}", bias, -100.0, 100.0)
     if len(p.stop) > MAX_STOP_STRINGS:
@@ -98,3 +106,5 @@ def _between(field: str, value: float, low: float, high: float) -> None:
 def _at_least(field: str, value: int, low: int) -> None:
     if value < low:
         raise InvalidRequest(f"{field} is {value}; it must be at least {low}", field=field)
+    if value > _MOST:
+        raise InvalidRequest(f"{field} is {value}; it must be at most {_MOST}", field=field)

@@ -26,12 +26,13 @@ _CLIENT_CLOSED_REQUEST = 499
 
 def create_app(parts: Parts) -> ASGIApp:
     """The application. It neither starts nor stops the worker."""
-    app = FastAPI(title="radixrt", redoc_url=None, exception_handlers={})
+    app = FastAPI(title="radixrt", redoc_url=None)
     for module in (chat, completions, models, native, score, operation):
         app.include_router(module.routes(parts))
     app.add_exception_handler(RadixError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(ClientGone, _on_client_gone)
+    app.add_exception_handler(Exception, _on_error)  # raised again afterwards, for `_Counted`
     return _Counted(app, parts.metrics)
 
 
@@ -59,32 +60,27 @@ async def _on_client_gone(_request: Request, _error: Exception) -> Response:
 
 
 class _Counted:
-    """Counts requests by route and status, and answers for a handler that broke."""
+    """Counts requests by route and status, and logs what broke a handler."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began = False
+        complete = False
 
         async def counting(message: Message) -> None:
-            nonlocal began
+            nonlocal complete
             if message["type"] == "http.response.start":
-                began = True
                 # The route's pattern, not the path: what clients make up must not become a label.
                 route = getattr(scope.get("route"), "path", "other")
                 self._metrics.count_request(route, message["status"])
+            complete = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
         try:
             await self._app(scope, receive, counting)
-        except Exception as error:
+        except Exception:
+            if not complete:
+                raise  # and the HTTP server hangs up
             log.exception("a request failed")
-            if began:
-                raise
-            reply = reply_to(error)
-            await json_reply(reply.body, reply.status)(scope, receive, counting)

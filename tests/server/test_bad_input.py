@@ -9,8 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from radixrt.server import models
+from radixrt.server.parts import Parts
 from radixrt.server.settings import MAX_BODY_BYTES
 from tests.server.conftest import RunningServer
+from tests.support.processes import wait_until
 
 USER = [{"role": "user", "content": "Hi"}]
 CHAT = "/v1/chat/completions"
@@ -54,6 +57,10 @@ CHAT_FIELDS = [
     ({"max_tokens": -1}, "max_tokens"),
     ({"max_tokens": 0}, "max_tokens"),
     ({"max_completion_tokens": -1}, "max_completion_tokens"),
+    ({"max_tokens": 2**70}, "max_tokens"),
+    ({"top_k": 2**70}, "top_k"),
+    ({"stop_token_ids": [2**70]}, "stop_token_ids"),
+    ({"logit_bias": {str(2**70): 1}}, "logit_bias"),
     ({"temperature": "hot"}, "temperature"),
     ({"temperature": -1}, "temperature"),
     ({"top_p": 0}, "top_p"),
@@ -220,6 +227,19 @@ def test_a_prompt_too_long_is_told_with_the_numbers(http: httpx.Client) -> None:
     assert error["code"] == "context_length_exceeded"
     assert "2048" in error["message"]
     assert "2047" in error["message"]
+
+
+def test_a_broken_handler_is_a_server_error_in_the_same_form(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_parts: Parts) -> None:
+        raise ZeroDivisionError("/secret/path.py")
+
+    monkeypatch.setattr(models, "_model", broken)
+    error = assert_error(http.get("/v1/models"), 500, None)
+    assert error["type"] == "server_error"
+    assert "secret" not in error["message"]
+    wait_until(lambda: "ZeroDivisionError" in caplog.text, 10)
 
 
 def test_bad_requests_change_nothing_for_others(server: RunningServer, http: httpx.Client) -> None:
