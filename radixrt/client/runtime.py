@@ -230,8 +230,10 @@ class Runtime:
 
     def _stream(self, node: TreeNode) -> Iterator[str]:
         events: queue.SimpleQueue[TextEvent] = queue.SimpleQueue()
-        session = self._loop.call(lambda: self._open(node, events.put))
+        opened: list[TextSession] = []
         try:
+            # Kept by the loop's thread: Ctrl-C may end the call when the session is open already.
+            self._loop.call(lambda: opened.append(self._open(node, events.put)))
             gathering = Gathering(node)
             while not gathering.complete:
                 event = events.get()
@@ -239,7 +241,7 @@ class Runtime:
                 if isinstance(event, Piece) and event.text:
                     yield event.text
         finally:
-            self._loop.loop.call_soon_threadsafe(session.close)
+            self._loop.loop.call_soon_threadsafe(_close_all, opened)
 
     async def _astream(self, node: TreeNode) -> AsyncIterator[str]:
         own_loop = asyncio.get_running_loop()
@@ -280,6 +282,11 @@ def _end(loop: EventLoop, worker: WorkerProcess, connection: WorkerConnection) -
     if worker.is_ours:
         loop.call(lambda: connection.lose(WorkerUnavailable("the runtime was shut down")))
         worker.stop()
+
+
+def _close_all(sessions: Sequence[TextSession]) -> None:
+    for session in sessions:
+        session.close()
 
 
 def _on_exit(loop: EventLoop, connection: WorkerConnection) -> Callable[[str], None]:
