@@ -18,8 +18,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	touch $@
 
-demo: setup ## ten agents over one shared setting, on a real model
+demo: setup ## ten agents over one shared setting, then a JSON object over HTTP, on a real model
 	$(BIN)/python examples/few_shot_agents.py
+	$(BIN)/python examples/json_over_http.py
 
 test: lint ## lint, types and every test but the long ones
 	$(BIN)/python -m pytest -m 'not long'
