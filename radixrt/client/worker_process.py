@@ -35,17 +35,22 @@ class WorkerProcess:
 
     def __init__(self, config: WorkerConfig) -> None:
         self._parent = os.getpid()
-        self._directory = _make_socket_directory()
         try:
             self._process = subprocess.Popen(
                 WORKER_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             )
         except OSError as error:
-            remove_socket_directory(self._directory)
             raise WorkerUnavailable(f"the worker process could not be started: {error}") from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._life_line = self._process.stdin
+        # As late as can be: whoever dies before the worker knows of its directory leaves it behind.
+        try:
+            self._directory = _make_socket_directory()
+        except BaseException:
+            with self._process:
+                self._process.kill()
+            raise
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._output_ended = threading.Event()
         _start_thread("worker output", self._pass_on, self._process.stdout)

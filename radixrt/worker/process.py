@@ -6,6 +6,7 @@ computing; nothing else ends it but SIGTERM and an engine fault.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -13,6 +14,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
@@ -35,6 +37,8 @@ Build: TypeAlias = Callable[[WorkerConfig, Callable[[str], None]], "Programs"]
 """Loads the model: `(config, report) -> Programs`. `report` takes lines for the user. Raises `RadixError`."""
 
 _PARENT_POLL_SECONDS = 0.5
+_BIND_SECONDS = 0.05
+"""A directory that was just removed cannot be bound in; one that was not is tried again after this time."""
 _REFUSE_SECONDS = 10.0
 """How long a worker that could not load waits for a client to tell it why."""
 _LINGER_MS = 1000
@@ -108,6 +112,10 @@ def _hold_life_line(order: StartOrder) -> None:
             if readable and not os.read(0, 4096):
                 break
         try:
+            # Twice, since the main thread may just have bound the socket.
+            with contextlib.suppress(OSError):
+                remove_socket_directory(order.directory)
+            time.sleep(_BIND_SECONDS)
             remove_socket_directory(order.directory)
         finally:
             os._exit(0)  # not sys.exit: the main thread may be deep in a step
