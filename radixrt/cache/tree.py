@@ -132,14 +132,15 @@ class PrefixTree:
     def grow(self, end: Node, ids: bytes, pages: bytes) -> Node:
         """Put whole pages (checked to be owned) below `end`, of which nothing matches a whole first page.
 
-        `end` is locked by the caller, and so is the node returned, where the new pages end: `end` itself where the
-        caller is alone there, so that a sequence that grows in many steps stays one node.
+        `end` is locked by the caller, and so is the node returned, where the new pages end: `end` itself where nobody
+        else has ever held it, so that a sequence that grows in many steps is one node, and all pages of a node have
+        been used equally often.
         """
         self._drop_tails(end, ids[: self._page_bytes])
         self.pool.enter(as_numbers(pages))
         if self.watches:
             self._tell(self._insertion(end, ids, pages))
-        if end.locks == 1 and end.children is None and end.parent is not None:
+        if end.rank is None and end.locks == 1 and end.children is None and end.parent is not None:
             end.ids += ids
             end.pages += pages
             return end
