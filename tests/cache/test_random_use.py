@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -191,7 +192,7 @@ class Traffic:
         events = self.watch.drain()
         self.mirror.apply(events)
         for event in events:
-            if isinstance(event, PagesRemoved):
+            if isinstance(event, PagesRemoved) and event.reason != "superseded":
                 self.naive.evict(set(unpack_ids(event.pages).tolist()), in_use, flushed=flushed)
                 self.seen[event.reason] += 1
 
@@ -201,6 +202,14 @@ class Traffic:
 
 
 which = st.integers(0, 63)
+quarters = st.integers(1, 12)
+"""Lengths in quarters of a page, so that every page size meets the same situations."""
+more = st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(-1, 1))
+"""New tokens: one of a few sequences (so that prompts meet), its quarters of pages, and one token more or less."""
+prompt = {"space": st.sampled_from(NAMESPACES), "base": which, "keep": st.integers(0, 24), "more": more}
+"""A prompt: some quarters of pages of an earlier one, and something new."""
+
+More = tuple[int, int, int]
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -208,29 +217,41 @@ class CacheMachine(RuleBasedStateMachine):
 
     steps = 0
     """Calls made by all runs of this class."""
+    seen: ClassVar[Counter[str]] = Counter()
+    """What happened in them."""
 
-    @initialize(page_size=st.sampled_from([1, 4, 16, 32, 64]), policy=st.sampled_from(sorted(POLICIES)))
-    def begin(self, page_size: int, policy: str) -> None:
+    @initialize(
+        page_size=st.sampled_from([1, 4, 16, 32, 64]),
+        policy=st.sampled_from(sorted(POLICIES)),
+        known=st.lists(st.tuples(*prompt.values()), min_size=3, max_size=6),
+    )
+    def begin(self, page_size: int, policy: str, known: list[tuple[Namespace, int, int, More]]) -> None:
+        self.size = page_size
         self.traffic = Traffic(page_size, policy)
+        for some in known:
+            self.run_whole(*some)
         self.traffic.check()
 
     def has_requests(self) -> bool:
         return bool(self.traffic.requests)
 
-    @rule(
-        space=st.sampled_from(NAMESPACES),
-        base=which,
-        keep=st.integers(0, 160),
-        more=st.lists(st.integers(0, LETTERS - 1), max_size=40),
-    )
-    def start(self, space: Namespace, base: int, keep: int, more: list[int]) -> None:
+    @rule(**prompt)
+    def start(self, space: Namespace, base: int, keep: int, more: More) -> None:
         if len(self.traffic.requests) < 6:
-            self.traffic.start(space, base, keep, more)
+            self.traffic.start(space, -1 - base, self._tokens(keep), self._sequence(more))
+
+    @rule(**prompt)
+    def run_whole(self, space: Namespace, base: int, keep: int, more: More) -> None:
+        """A request from its beginning to its end, or to where the pages run out."""
+        self.traffic.start(space, -1 - base, self._tokens(keep), self._sequence(more))
+        newest = len(self.traffic.requests) - 1
+        self.traffic.advance(newest, len(self.traffic.requests[newest].tokens))
+        self.traffic.finish(newest)
 
     @precondition(has_requests)
-    @rule(which=which, count=st.integers(1, 50))
+    @rule(which=which, count=quarters)
     def advance(self, which: int, count: int) -> None:
-        self.traffic.advance(which, count)
+        self.traffic.advance(which, max(1, self._tokens(count)))
 
     @precondition(has_requests)
     @rule(which=which)
@@ -270,11 +291,11 @@ class CacheMachine(RuleBasedStateMachine):
         branch=st.integers(0, 2),
         space=st.sampled_from(NAMESPACES),
         base=which,
-        keep=st.integers(0, 160),
+        keep=st.integers(0, 24),
         next_use=st.integers(0, 5),
     )
     def expect(self, program: int, branch: int, space: Namespace, base: int, keep: int, next_use: int) -> None:
-        self.traffic.expect(program, branch, space, base, keep, next_use)
+        self.traffic.expect(program, branch, space, -1 - base, self._tokens(keep), next_use)
 
     @rule(program=st.integers(0, 2))
     def forget(self, program: int) -> None:
@@ -289,17 +310,28 @@ class CacheMachine(RuleBasedStateMachine):
         type(self).steps += 1
         self.traffic.check()
 
+    def _tokens(self, quarters: int) -> int:
+        return quarters * self.size // 4
+
+    def _sequence(self, more: More) -> list[int]:
+        seed, quarters, odd = more
+        return random.Random(seed).choices(range(LETTERS), k=max(0, self._tokens(quarters) + odd))
+
     def teardown(self) -> None:
         if hasattr(self, "traffic"):
+            self.seen.update(self.traffic.seen)
             self.traffic.drain()
 
 
 def run_machine(steps: int) -> None:
     """At least so many calls, in sequences of about 50."""
     CacheMachine.steps = 0
-    chosen = settings(max_examples=max(1, steps // 40), stateful_step_count=60, derandomize=True)
+    CacheMachine.seen.clear()
+    chosen = settings(max_examples=max(1, steps // 30), stateful_step_count=60, derandomize=True, deadline=None)
     run_state_machine_as_test(CacheMachine, settings=chosen)
     assert CacheMachine.steps >= steps
+    for what in ("hit", "partial", "whole", "evicted", "flushed", "refused", "hints"):
+        assert CacheMachine.seen[what] >= steps // 100, f"too little happened: {CacheMachine.seen}"
 
 
 def test_any_sequence_of_calls_keeps_the_cache_right() -> None:
