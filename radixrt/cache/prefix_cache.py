@@ -131,8 +131,11 @@ class PrefixCache:
             branch: whatever names the branch that will come back, within its program.
             next_use: when, on any clock that rises; only the order counts, 0 to 2^40 - 1.
         """
+        if self._tree.expectations is None:
+            return
         root = self._tree.roots.get(namespace)
-        if self._tree.expectations is None or root is None:
+        if root is None:
+            self._tree.expectations.drop(program, branch)
             return
         match = self._tree.find(root, as_ids(ids).tobytes())
         self._tree.expectations.expect(program, branch, self._tree.cut(match.node, match.pages), next_use)

@@ -164,6 +164,14 @@ def test_a_hint_for_what_is_not_cached_is_none() -> None:
     assert order_of_going(world) == [1, 2, 3, 4]
 
 
+def test_a_branch_that_will_come_back_elsewhere_no_longer_comes_back_here() -> None:
+    world = filled()
+    for elsewhere in ((), (("salt", "x"),)):
+        expect(world, "p", A, 1)
+        world.cache.expect("p", 0, elsewhere, as_ids([9] * 8), 1)
+        assert len(world.cache._tree.expectations or ()) == 0
+
+
 def test_hints_survive_cuts_and_growth() -> None:
     world = World(32, 4, "program")
     world.compute([*A, *B])
