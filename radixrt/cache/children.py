@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from radixrt.cache.node import Node
 
-BUCKET = 512
+BUCKET = 256
 """Siblings become a crowd, and a crowd's buckets are cut in two, at twice this length."""
 
 FEW = 4
@@ -61,80 +61,93 @@ class Siblings(list["Node"]):
 
 
 class Crowd:
-    """Siblings without number, in buckets: no insertion or removal moves more than a bucket's references."""
+    """Siblings without number, in buckets: no insertion or removal moves more than a bucket's references.
 
-    __slots__ = ("_buckets", "_firsts")
+    Beside the nodes stand their ids as they were when the nodes came, so that a search, which among so many siblings
+    is one cache miss after another, need not go through the nodes. A node that has grown since still begins with what
+    stands here, and no sibling stands between the two: it is the last one not past its ids.
+    """
+
+    __slots__ = ("_firsts", "_ids", "_nodes")
 
     def __init__(self, siblings: Siblings) -> None:
-        self._buckets = [siblings]
-        self._firsts = [siblings[0]]
+        self._nodes: list[list[Node]] = [list(siblings)]
+        self._ids = [[node.ids for node in siblings]]
+        self._firsts = [siblings[0].ids]
         self._halve(0)
 
     def __len__(self) -> int:
-        return sum(map(len, self._buckets))
+        return sum(map(len, self._nodes))
 
     def __iter__(self) -> Iterator[Node]:
-        for bucket in self._buckets:
+        for bucket in self._nodes:
             yield from bucket
 
     def get(self, ids: bytes) -> Node | None:
         """As in `Siblings`."""
-        return self._buckets[self._bucket(ids)].get(ids)
+        b, i = self._last_not_past(ids)
+        return self._nodes[b][i] if i >= 0 and self._nodes[b][i].ids == ids else None
 
     def closest(self, key: bytes) -> Node | None:
         """As in `Siblings`."""
         b = self._bucket(key)
-        bucket = self._buckets[b]
-        i = bisect_left(bucket, key, key=_ids)
+        nodes = self._nodes[b]
+        i = bisect_left(self._ids[b], key)
         # The bucket is the last that begins at or before the key, so only the successor can be in another one.
-        after = bucket[i] if i < len(bucket) else self._firsts[b + 1] if b + 1 < len(self._firsts) else None
-        return closer(bucket[i - 1] if i else None, after, key)
+        after = nodes[i] if i < len(nodes) else self._nodes[b + 1][0] if b + 1 < len(self._nodes) else None
+        return closer(nodes[i - 1] if i else None, after, key)
 
     def add(self, child: Node) -> None:
         """As in `Siblings`."""
-        b = self._bucket(child.ids)
-        self._buckets[b].add(child)
-        self._firsts[b] = self._buckets[b][0]
-        if len(self._buckets[b]) > 2 * BUCKET:
+        b, i = self._last_not_past(child.ids)
+        self._nodes[b].insert(i + 1, child)
+        self._ids[b].insert(i + 1, child.ids)
+        self._firsts[b] = self._ids[b][0]
+        if len(self._nodes[b]) > 2 * BUCKET:
             self._halve(b)
 
     def exchange(self, old: Node, new: Node) -> None:
         """As in `Siblings`."""
-        b = self._bucket(old.ids)
-        self._buckets[b].exchange(old, new)
-        self._firsts[b] = self._buckets[b][0]
+        b, i = self._last_not_past(old.ids)
+        self._nodes[b][i] = new
+        self._ids[b][i] = new.ids
+        self._firsts[b] = self._ids[b][0]
 
     def take_out(self, child: Node) -> None:
         """As in `Siblings`. The last one cannot be taken out."""
-        b = self._bucket(child.ids)
-        bucket = self._buckets[b]
-        bucket.take_out(child)
-        if len(bucket) < BUCKET // 2 and len(self._buckets) > 1:
+        b, i = self._last_not_past(child.ids)
+        del self._nodes[b][i], self._ids[b][i]
+        if len(self._nodes[b]) <= BUCKET // 2 and len(self._nodes) > 1:
             self._join(b)
         else:
-            self._firsts[b] = bucket[0]
+            self._firsts[b] = self._ids[b][0]
 
     def alone(self) -> Siblings | None:
         """The siblings, if all of them are in one bucket that is not long."""
-        return self._buckets[0] if len(self._buckets) == 1 and len(self._buckets[0]) <= BUCKET else None
+        return Siblings(self._nodes[0]) if len(self._nodes) == 1 and len(self._nodes[0]) <= BUCKET else None
 
     def _bucket(self, ids: bytes) -> int:
-        return max(0, bisect_right(self._firsts, ids, key=_ids) - 1)
+        return max(0, bisect_right(self._firsts, ids) - 1)
+
+    def _last_not_past(self, ids: bytes) -> tuple[int, int]:
+        """Bucket and place of the last node whose ids are not past these; place -1 where all are."""
+        b = self._bucket(ids)
+        return b, bisect_right(self._ids[b], ids) - 1
 
     def _halve(self, b: int) -> None:
-        bucket = self._buckets[b]
-        upper = Siblings(bucket[BUCKET:])
-        del bucket[BUCKET:]
-        self._buckets.insert(b + 1, upper)
-        self._firsts.insert(b + 1, upper[0])
+        self._nodes.insert(b + 1, self._nodes[b][BUCKET:])
+        self._ids.insert(b + 1, self._ids[b][BUCKET:])
+        del self._nodes[b][BUCKET:], self._ids[b][BUCKET:]
+        self._firsts.insert(b + 1, self._ids[b + 1][0])
 
     def _join(self, b: int) -> None:
         """Put a bucket that has become short, or empty, together with one beside it; halve that if it is too long."""
-        b = min(b, len(self._buckets) - 2)
-        self._buckets[b] += self._buckets.pop(b + 1)
+        b = min(b, len(self._nodes) - 2)
+        self._nodes[b] += self._nodes.pop(b + 1)
+        self._ids[b] += self._ids.pop(b + 1)
         del self._firsts[b + 1]
-        self._firsts[b] = self._buckets[b][0]
-        if len(self._buckets[b]) > 2 * BUCKET:
+        self._firsts[b] = self._ids[b][0]
+        if len(self._nodes[b]) > 2 * BUCKET:
             self._halve(b)
 
 

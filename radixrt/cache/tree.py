@@ -134,13 +134,14 @@ class PrefixTree:
 
         `end` is locked by the caller, and so is the node returned, where the new pages end: `end` itself where nobody
         else has ever held it, so that a sequence that grows in many steps is one node, and all pages of a node have
-        been used equally often.
+        been used equally often and are expected alike.
         """
         self._drop_tails(end, ids[: self._page_bytes])
         self.pool.enter(as_numbers(pages))
         if self.watches:
             self._tell(self._insertion(end, ids, pages))
-        if end.rank is None and end.locks == 1 and end.children is None and end.parent is not None:
+        fresh = end.rank is None and end.expected is None and end.parent is not None
+        if fresh and end.locks == 1 and end.children is None:
             end.ids += ids
             end.pages += pages
             return end

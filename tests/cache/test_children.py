@@ -54,7 +54,7 @@ def test_a_single_child_that_shares_nothing_is_not_closest() -> None:
     assert parent.closest_child(packed([1, 3])) is parent.children
 
 
-@pytest.mark.parametrize("bucket", [2, 3, 512])
+@pytest.mark.parametrize("bucket", [2, 3, 256])
 def test_closest_agrees_with_comparing_every_child_through_insertions_and_removals(
     bucket: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +113,27 @@ def test_a_child_is_replaced_in_its_place() -> None:
             assert as_list(found) == [n, 1, 1, 1]
 
 
+def test_children_that_grow_where_they_stand_are_found_replaced_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("children", "node"):
+        monkeypatch.setattr(f"radixrt.cache.{module}.BUCKET", 2)
+    for count in (1, 3, 40):
+        parent = child([9])
+        nodes = [child([n, 1, 1, 1]) for n in range(count)]
+        for node in nodes:
+            parent.add_child(node)
+        for node in nodes:
+            node.ids += packed([5, 5, 5, 5])
+            assert parent.closest_child(node.ids[:16]) is node
+            assert parent.child_of(node.ids) is node
+            assert parent.child_of(node.ids[:16]) is None
+        upper = child(as_list(nodes[0])[:SIZE])
+        parent.replace_child(nodes[0], upper)
+        assert parent.closest_child(upper.ids) is upper
+        for node in [upper, *nodes[1:]]:
+            parent.remove_child(node)
+        assert parent.children is None
+
+
 def test_many_siblings_stay_in_order_in_short_buckets() -> None:
     rng = random.Random(2)
     tokens = [[7, 7, n, 1000] for n in range(5000)]
@@ -124,7 +145,7 @@ def test_many_siblings_stay_in_order_in_short_buckets() -> None:
     crowd = parent.children
     assert isinstance(crowd, Crowd)
     assert [node.ids for node in crowd] == sorted(node.ids for node in nodes)
-    buckets = crowd._buckets
+    buckets = crowd._nodes
     assert len(buckets) > 1
     assert max(map(len, buckets)) <= 2 * children_module.BUCKET
     for page, node in zip(tokens, nodes, strict=True):

@@ -172,6 +172,20 @@ def test_a_branch_that_will_come_back_elsewhere_no_longer_comes_back_here() -> N
         assert len(world.cache._tree.expectations or ()) == 0
 
 
+def test_a_hint_does_not_spread_to_what_its_request_adds_later() -> None:
+    world = World(8, 4, "program")
+    request = world.start([*A, *B])
+    request.advance(8)
+    request.publish()
+    expect(world, "p", A, 1)
+    request.advance(8)
+    request.finish()
+    world.compute(C)
+    assert world.found([*A, *B]) == 16
+    assert world.allocate(world.cache.free_pages + 4) is not None
+    assert (world.found([*A, *B]), world.found(C)) == (8, 0)
+
+
 def test_hints_survive_cuts_and_growth() -> None:
     world = World(32, 4, "program")
     world.compute([*A, *B])

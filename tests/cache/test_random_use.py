@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 )
 from numpy.typing import NDArray
 
+from radixrt.cache.children import Crowd
 from radixrt.cache.eviction import POLICIES
 from radixrt.cache.namespace import Namespace
 from radixrt.protocol.cache_events import PagesRemoved
@@ -61,6 +62,7 @@ class Traffic:
         assert request.found == expected
         self.seen["hit"] += request.found > 0
         self.seen["partial"] += request.lease.partial is not None
+        self.seen["crowd"] += any(isinstance(node.children, Crowd) for node in self.world.cache._tree.walk())
         self.seen["whole"] += request.found == len(tokens) > 0
 
     def advance(self, which: int, count: int) -> None:
@@ -325,6 +327,13 @@ class CacheMachine(RuleBasedStateMachine):
             self.traffic.drain()
 
 
+@pytest.fixture
+def soon_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than four siblings are a crowd, in buckets of a few."""
+    for module in ("children", "node"):
+        monkeypatch.setattr(f"radixrt.cache.{module}.BUCKET", 2)
+
+
 def run_machine(policy: str, steps: int) -> None:
     """At least so many calls, in sequences of some fifty."""
     CacheMachine.policy = policy
@@ -338,13 +347,13 @@ def run_machine(policy: str, steps: int) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_any_sequence_of_calls_keeps_the_cache_right(policy: str) -> None:
+def test_any_sequence_of_calls_keeps_the_cache_right(policy: str, soon_crowded: None) -> None:
     run_machine(policy, 1_000)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
-def test_any_long_sequence_of_calls_keeps_the_cache_right(policy: str) -> None:
+def test_any_long_sequence_of_calls_keeps_the_cache_right(policy: str, soon_crowded: None) -> None:
     run_machine(policy, 12_500)
 
 
