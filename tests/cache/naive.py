@@ -125,7 +125,7 @@ class NaiveCache:
         uses = [
             hint.next_use
             for hint in self.hints.values()
-            if hint.path[0] == space and hint.path[1][: len(tokens)] == tokens
+            if len(tokens) % self.page_size == 0 and hint.path[0] == space and hint.path[1][: len(tokens)] == tokens
         ]
         return (1, -min(uses), page.last) if uses else (0, 0, page.last)
 
