@@ -125,6 +125,14 @@ class KernelBackend(Protocol):
         """`x @ weight.T + bias`: [T, in] -> [T, out] in `dtype`, for any T >= 0."""
         ...
 
+    def logits(self, x: Tensor, head: Weight) -> Tensor:
+        """`x @ head.T`: [T, in] -> float32 [T, vocabulary], not rounded to `dtype` on the way.
+
+        Logits are large and lie close together: in bfloat16, whose steps are 0.125 from 16 to 32, the likeliest tokens
+        often tie.
+        """
+        ...
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Root-mean-square norm over the last dimension (computed in float32): any leading shape, in `dtype`."""
         ...

@@ -41,6 +41,9 @@ class ReferenceBackend:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return matrices.linear(x, weight, bias)
 
+    def logits(self, x: Tensor, head: Tensor) -> Tensor:
+        return matrices.logits(x, head)
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return fused.rms_norm(x, weight, eps)
 

@@ -88,7 +88,7 @@ class Model:
             x, residual = kernels.add_rms_norm(x, residual, layer.mlp_norm, epsilon)
             x = layer.down(kernels, kernels.silu_multiply(layer.gate_up(kernels, x)))
             x, residual = kernels.add_rms_norm(x, residual, next_norm, epsilon)
-        return kernels.linear(x, self._head).float()
+        return kernels.logits(x, self._head)
 
     def _attend(self, layer: Layer, index: int, x: Tensor, kv: Any, plan: Plan) -> Tensor:
         """[T, hidden] -> [T, heads * head_dim], before the output projection."""

@@ -54,6 +54,27 @@ def test_a_row_yields_the_same_bits_among_any_number_of_rows_and_at_any_place(
     assert torch.equal(backend.linear(x[order], weight), expected[order])
 
 
+@pytest.mark.parametrize("rows", [0, 1, 33])
+def test_logits_are_as_fine_as_float32(backend: KernelBackend, random: torch.Generator, rows: int) -> None:
+    raw = raw_weight(2048, 576, backend.dtype, random)
+    x = rows_of(rows, 576, backend, random) * 30
+    actual = backend.logits(x, backend.prepare_weight(raw))
+    expected = x.double() @ raw.data.double().t()
+    assert (actual.shape, actual.dtype) == ((rows, 2048), torch.float32)
+    assert (actual - expected).abs().le(1e-3).all()
+
+
+def test_a_row_s_logits_have_the_same_bits_among_any_number_of_rows(
+    backend: KernelBackend, random: torch.Generator
+) -> None:
+    head = backend.prepare_weight(raw_weight(2048, 576, backend.dtype, random))
+    x = rows_of(100, 576, backend, random)
+    expected = backend.logits(x, head)
+    for rows in [*range(1, 40), 64, 65]:
+        assert torch.equal(backend.logits(x[:rows], head), expected[:rows])
+        assert torch.equal(backend.logits(x[-rows:], head), expected[-rows:])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("inner", "out"), SIZES)
 def test_every_number_of_rows_yields_the_same_bits(
