@@ -36,8 +36,12 @@ def serve(
     context_length: ContextLengthOption = None,
     max_running: Annotated[int, typer.Option(help="most requests in one step")] = 64,
     step_tokens: Annotated[int, typer.Option(help="most tokens in one step")] = 512,
-    schedule_policy: Annotated[str, typer.Option(help="order of waiting requests: lpm or fcfs")] = "lpm",
-    eviction_policy: Annotated[str, typer.Option(help="which cached prefix goes first: lru")] = "lru",
+    schedule_policy: Annotated[
+        str, typer.Option(help="order of waiting requests: lpm, fcfs, dfs, priority or program")
+    ] = "lpm",
+    eviction_policy: Annotated[
+        str, typer.Option(help="which cached prefix goes first: lru, lfu, fifo or program")
+    ] = "lru",
     grammar_backend: Annotated[
         str, typer.Option(help="what compiles constraints: auto, llguidance or outlines-core")
     ] = "auto",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,9 +28,11 @@ class PageCopy:
     slots: int
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSpec:
-    """How one row's next token is chosen. Everything the choice depends on is here."""
+class SampleSpec(msgspec.Struct, frozen=True, eq=False):
+    """How one row's next token is chosen. Everything the choice depends on is here.
+
+    A struct, not a dataclass: there is one of them a row and step, and frozen dataclasses are slow to make.
+    """
 
     row: int
     """The row of the plan whose last token's logits are sampled."""

@@ -1,62 +1,77 @@
-"""Schedule policies: in which order waiting requests are considered for admission.
+"""Schedule policies: in which order waiting requests are admitted.
 
-A policy only orders. Fairness is the queue's: `overdue` requests, overtaken OVERTAKING_BOUND times by later arrivals,
-and preempted ones come first under every policy, oldest first. So no request is overtaken more often than the bound.
+A policy only ranks. What holds under every policy is the business of `scheduler/admission.py`: who has been overtaken
+too often or was preempted comes first, and a request whose sibling has been admitted comes next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Protocol
+
+import numpy as np
 
 from radixrt.errors import InvalidRequest
-from radixrt.scheduler.request import Request, Waiting
-
-OVERTAKING_BOUND = 32
-
-CachedPrefix: TypeAlias = Callable[[Request], int]
-"""How many tokens of a request's known ids are in the prefix tree."""
-
-SchedulePolicy: TypeAlias = Callable[[Iterable[Request], CachedPrefix], list[Request]]
+from radixrt.scheduler.queue import Column, WaitingQueue
 
 
-def first_come_first_served(waiting: Iterable[Request], cached: CachedPrefix) -> list[Request]:
+class SchedulePolicy(Protocol):
+    """Ranks the queue."""
+
+    def rank(self, queue: WaitingQueue) -> Column:
+        """A number for each waiting request: the smallest goes first, by arrival among equals."""
+        ...
+
+
+class FirstComeFirstServed:
     """By arrival."""
-    return sorted(waiting, key=lambda request: request.arrival)
+
+    def rank(self, queue: WaitingQueue) -> Column:
+        return np.zeros(len(queue), dtype=np.int64)
 
 
-def longest_prefix_match(waiting: Iterable[Request], cached: CachedPrefix) -> list[Request]:
-    """Longest cached prefix first (SGLang, section 3: depth-first order of the tree, so that a hit is used while it
-    is there), by arrival among equals."""
-    return sorted(waiting, key=lambda request: (-cached(request), request.arrival))
+class LongestPrefixMatch:
+    """Longest cached prefix first, so that a hit is used while it is there (SGLang, section 3)."""
+
+    def rank(self, queue: WaitingQueue) -> Column:
+        return -queue.cached
 
 
-SCHEDULE_POLICIES: dict[str, SchedulePolicy] = {"lpm": longest_prefix_match, "fcfs": first_come_first_served}
+class DepthFirst:
+    """Whoever shares most with the request admitted last: a part of the tree is finished before it is left.
+
+    This is the order of a depth-first traversal, which SGLang (theorem 3.1) shows to be the best one offline.
+    """
+
+    def rank(self, queue: WaitingQueue) -> Column:
+        return -queue.shared_with_last_taken()
+
+
+class HighestPriority:
+    """The highest `priority` that a caller gave first."""
+
+    def rank(self, queue: WaitingQueue) -> Column:
+        return -queue.priority
+
+
+class LeastWorkLeft:
+    """The program with the fewest generations still to come first: it makes room, and its caller is done soonest."""
+
+    def rank(self, queue: WaitingQueue) -> Column:
+        return queue.work_left
+
+
+SCHEDULE_POLICIES: dict[str, type[SchedulePolicy]] = {
+    "lpm": LongestPrefixMatch,
+    "fcfs": FirstComeFirstServed,
+    "dfs": DepthFirst,
+    "priority": HighestPriority,
+    "program": LeastWorkLeft,
+}
 
 
 def schedule_policy(name: str) -> SchedulePolicy:
-    """The policy of that name; raises `InvalidRequest` for an unknown one."""
-    try:
-        return SCHEDULE_POLICIES[name]
-    except KeyError:
-        known = ", ".join(sorted(SCHEDULE_POLICIES))
-        raise InvalidRequest(f"schedule_policy is {name!r}; known are: {known}", field="schedule_policy") from None
-
-
-def admission_order(waiting: Iterable[Request], policy: SchedulePolicy, cached: CachedPrefix) -> list[Request]:
-    """Preempted and overdue requests by arrival, then the others as the policy orders them."""
-    first: list[Request] = []
-    others: list[Request] = []
-    for request in waiting:
-        state = request.state
-        assert isinstance(state, Waiting)
-        (first if state.preempted or state.overtaken >= OVERTAKING_BOUND else others).append(request)
-    first.sort(key=lambda request: request.arrival)
-    return first + policy(others, cached)
-
-
-def note_overtaking(waiting: Iterable[Request], admitted: Request) -> None:
-    """Count the admission against every waiting request that arrived before the admitted one."""
-    for request in waiting:
-        if request.arrival < admitted.arrival and isinstance(request.state, Waiting):
-            request.state.overtaken += 1
+    """The policy of that name; raises `InvalidRequest`, listing those there are, for any other."""
+    if name not in SCHEDULE_POLICIES:
+        known = ", ".join(SCHEDULE_POLICIES)
+        raise InvalidRequest(f"schedule_policy is {name!r}; it must be one of {known}", field="schedule_policy")
+    return SCHEDULE_POLICIES[name]()

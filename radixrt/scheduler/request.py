@@ -46,27 +46,32 @@ class TokenBuffer:
 class Waiting:
     """In the queue; owns nothing."""
 
-    overtaken: int = 0
-    """Requests that arrived later and were admitted first."""
     preempted: bool = False
 
 
-@dataclass(slots=True)
 class Running:
     """In the batch. Its page table is the leased pages, which the tree owns, then its own."""
 
-    lease: Lease
-    own_pages: NDArray[np.int32]
-    computed: int
-    """Tokens whose keys and values are in the pages: the next row begins at this position."""
-    copy_pending: bool = False
-    """The lease's partial page is still to be copied into the first own page."""
-    awaited: bool = False
-    """A waiting request shares a prefix that this one is computing."""
+    __slots__ = ("_page_size", "awaited", "computed", "copy_pending", "lease", "own_pages", "pages", "room")
 
-    @property
-    def page_count(self) -> int:
-        return len(self.lease.pages) + len(self.own_pages)
+    def __init__(self, lease: Lease, page_size: int) -> None:
+        self._page_size = page_size
+        self.lease = lease
+        self.computed = lease.length
+        """Tokens whose keys and values are in the pages: the next row begins at this position."""
+        self.copy_pending = False
+        """The lease's partial page is still to be copied into the first own page."""
+        self.awaited = False
+        """A waiting request shares a prefix that this one is computing."""
+        self.hold(np.empty(0, dtype=np.int32))
+
+    def hold(self, own_pages: NDArray[np.int32]) -> None:
+        """From now on these are its own pages; also to be called when the lease has changed."""
+        self.own_pages = own_pages
+        self.pages = np.concatenate([self.lease.pages, own_pages])
+        """The page table, int32 [pages]: kept, since it changes once a page and is read at every step."""
+        self.room = len(self.pages) * self._page_size
+        """Tokens for which there are pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,12 @@ class Request:
     unscored: int | None = None
     """Of a request that scores its prompt and generates nothing: the first position whose token's log-probability is
     still wanted."""
+    siblings: int | None = None
+    """A number that the branches of one fork share, and the choices of one prompt: they enter the batch together."""
+    priority: int = 0
+    """For the schedule policy `priority`: the highest goes first."""
+    work_left: int = 1
+    """For the schedule policy `program`: generations that its program has still to make, this one included."""
     cached_tokens: int | None = None
     """Prompt tokens found in the tree at the first admission; a later one, after preemption, is no prefix hit."""
     state: State = field(default_factory=Waiting)
@@ -119,8 +130,8 @@ class Request:
         match self.state:
             case Waiting(preempted=preempted):
                 return "preempted" if preempted else "waiting"
-            case Running(computed=computed):
-                return "prefilling" if computed < self.prompt_length else "decoding"
+            case Running():
+                return "prefilling" if self.state.computed < self.prompt_length else "decoding"
             case Ended():
                 return "ended"
 

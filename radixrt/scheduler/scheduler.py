@@ -6,18 +6,18 @@ requests while the token budget lasts. When pages run out, the youngest running 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.errors import PromptTooLong
-from radixrt.protocol.ids import IdArray
 from radixrt.protocol.plan import StepPlan
+from radixrt.scheduler.admission import Admission
 from radixrt.scheduler.assembly import Row, assemble
-from radixrt.scheduler.policy import admission_order, note_overtaking, schedule_policy
-from radixrt.scheduler.request import Ended, Request, Running
+from radixrt.scheduler.policy import schedule_policy
+from radixrt.scheduler.queue import WaitingQueue
+from radixrt.scheduler.request import Request, Running
 from radixrt.scheduler.transitions import Transitions
 
 
@@ -29,6 +29,8 @@ class Limits:
     step_tokens: int
     context_length: int
     """Tokens of one request, prompt and output together; the KV pool holds at least as many."""
+    overtaking: int = 32
+    """Later arrivals that may be admitted before a request while it waits."""
 
 
 @dataclass
@@ -55,26 +57,31 @@ class Scheduler:
     """Decides which rows run in the next step. Knows token ids and pages; has never seen text or a tensor."""
 
     def __init__(self, cache: PrefixCache, limits: Limits, policy: str = "lpm", *, reuse: bool = True) -> None:
+        """Raises `InvalidRequest` for an unknown schedule policy. `reuse`: see `Transitions`."""
         self.cache = cache
         self.limits = limits
         self.counters = SchedulerCounters()
-        self._order = schedule_policy(policy)
-        self._reuse = reuse
-        self._transitions = Transitions(cache, reuse=reuse)
+        self._queue = WaitingQueue()
+        self._transitions = Transitions(cache, self._queue.note_cached, reuse=reuse)
+        self._admission = Admission(
+            self._queue, schedule_policy(policy), self._transitions.cached_prefix, limits.overtaking, reuse=reuse
+        )
         self._requests: dict[int, Request] = {}
-        self._waiting: dict[int, Request] = {}
-        self._running: dict[int, Request] = {}
+        self._running: list[Request] = []
+        """The batch, oldest arrival first."""
+        self._most_running = min(limits.max_running, limits.step_tokens)
+        """No more than a step has tokens for: so every decoding request gets one in every step."""
         self._planned: list[Row] = []
         self._arrivals = 0
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
     @property
     def running(self) -> tuple[Request, ...]:
         """The batch, oldest arrival first."""
-        return tuple(self._oldest_first())
+        return tuple(self._running)
 
     @property
     def busy(self) -> bool:
@@ -95,7 +102,10 @@ class Scheduler:
         """Queue a request that passes `check`."""
         request.arrival = self._arrivals
         self._arrivals += 1
-        self._requests[request.id] = self._waiting[request.id] = request
+        self._requests[request.id] = request
+        siblings = request.siblings
+        following = siblings is not None and any(other.siblings == siblings for other in self._running)
+        self._queue.add(request, self._transitions.cached_prefix(request), following=following)
 
     def abort(self, request_id: int) -> bool:
         """Drop a request in whatever state it is; False if there is none of that id (no harm done)."""
@@ -108,16 +118,20 @@ class Scheduler:
     def preempt(self, request: Request) -> None:
         """Send a running request back to the queue; it will resume with exactly the tokens it has."""
         self._transitions.preempt(request)
-        self._waiting[request.id] = self._running.pop(request.id)
+        self._running.remove(request)
+        self._queue.add(request, self._transitions.cached_prefix(request), following=False)
         self.counters.preemptions += 1
 
     def plan(self) -> StepPlan | None:
         """The next step, or None when there is nothing to compute."""
         preempted_before = self.counters.preemptions
         rows: dict[int, Row] = {}
-        budget = self._plan_running(rows, self.limits.step_tokens)
-        if self.counters.preemptions == preempted_before:  # Who was just sent away must not come straight back.
-            self._plan_admissions(rows, budget)
+        prefilling: list[Request] = []
+        budget = self._plan_running(rows, prefilling, self.limits.step_tokens)
+        # Who was just sent away must not come straight back.
+        if len(self._queue) and self.counters.preemptions == preempted_before:
+            self._admission.expect(prefilling)
+            self._plan_admissions(rows, prefilling, budget)
         self._planned = list(rows.values())
         if not rows:
             return None
@@ -131,7 +145,7 @@ class Scheduler:
         for index, row in enumerate(rows):
             if not isinstance(row.request.state, Running):
                 continue  # Aborted while the step ran.
-            self._transitions.advance(row.request, row.count)
+            self._transitions.advance(row.request, row.length)
             if row.request.unscored is not None:
                 self._note_scored(row.request, row.request.unscored)
                 continue
@@ -155,68 +169,67 @@ class Scheduler:
 
     def check_invariants(self) -> None:
         """Every page in one state, every lease held by a running request; raises `BrokenInvariant`."""
-        states = [request.running() for request in self._running.values()]
+        states = [request.running() for request in self._running]
         self.cache.check_invariants(owned=[s.own_pages for s in states], leases=[s.lease for s in states])
+        self._queue.check(self._transitions.cached_prefix)
 
-    def _plan_running(self, rows: dict[int, Row], budget: int) -> int:
-        batch = self._oldest_first()
-        decoding = [r for r in batch if len(r.tokens) - r.running().computed == 1]
-        prefilling = [r for r in batch if len(r.tokens) - r.running().computed > 1]
-        for request in decoding + prefilling:
-            if budget and isinstance(request.state, Running):  # It may have been preempted on the way.
-                budget = self._plan_row(rows, request, budget)
+    def _plan_running(self, rows: dict[int, Row], prefilling: list[Request], budget: int) -> int:
+        """Rows for the batch, decoding requests first; adds to `prefilling` those that compute their prompts."""
+        chunks: list[tuple[Request, Running]] = []
+        for request in tuple(self._running):
+            running = request.state
+            if not isinstance(running, Running):
+                continue  # Preempted on the way.
+            if running.computed < request.prompt_length:
+                prefilling.append(request)
+            if len(request.tokens) - running.computed > 1:
+                chunks.append((request, running))
+            else:
+                budget = self._plan_row(rows, request, running, budget)
+        for request, running in chunks:
+            if budget and request.state is running:
+                budget = self._plan_row(rows, request, running, budget)
         return budget
 
-    def _plan_row(self, rows: dict[int, Row], request: Request, budget: int) -> int:
+    def _plan_row(self, rows: dict[int, Row], request: Request, running: Running, budget: int) -> int:
         """Plan the request's next row, preempting younger ones for its pages; returns the budget left."""
-        running = request.running()
-        count = min(len(request.tokens) - running.computed, budget)
-        while not self._transitions.grow(request, running.computed + count):
-            victim = self._oldest_first()[-1]
+        start = running.computed
+        count = min(len(request.tokens) - start, budget)
+        while start + count > running.room and not self._transitions.grow(running, start + count):
+            victim = self._running[-1]
             if len(self._running) == 1 and not running.copy_pending:
                 raise RuntimeError(f"request {request.id} alone does not fit the pool")
             dropped = rows.pop(victim.id, None)
-            budget += dropped.count if dropped else 0
+            budget += dropped.length if dropped else 0
             self.preempt(victim)
             if victim is request:
                 return budget
-        rows[request.id] = Row(request, count, self._transitions.pending_copy(request))
+        copy = self._transitions.pending_copy(running) if running.copy_pending else None
+        rows[request.id] = Row(request, running, start, count, copy)
         return budget - count
 
-    def _plan_admissions(self, rows: dict[int, Row], budget: int) -> None:
-        if not (self._waiting and budget and len(self._running) < self.limits.max_running):
+    def _plan_admissions(self, rows: dict[int, Row], prefilling: list[Request], budget: int) -> None:
+        if not budget or len(self._running) >= self._most_running:
             return
-        for request in admission_order(self._waiting.values(), self._order, self._transitions.cached_prefix):
-            if not budget or len(self._running) >= self.limits.max_running:
+        reserved = sum(self._transitions.outstanding_pages(request) for request in self._running)
+        while budget and len(self._running) < self._most_running:
+            request = self._admission.next(prefilling)
+            if request is None:
                 return
-            if self._shares_what_is_being_computed(request):
-                continue
-            reserved = sum(self._transitions.outstanding_pages(r) for r in self._running.values())
             first = request.cached_tokens is None
             if not self._transitions.admit(request, reserved):
                 return  # The next in order waits with it: whoever is first stays first.
             self._start(request, first)
-            budget = self._plan_row(rows, request, budget)
-
-    def _shares_what_is_being_computed(self, request: Request) -> bool:
-        """Whether a running request is computing tokens that this one also needs: then this one waits for them."""
-        if not self._reuse:
-            return False
-        findable = request.tokens.view(0, request.reusable)
-        cached = self._transitions.cached_prefix(request)
-        for other in self._running.values():
-            state = other.running()
-            if other.namespace != request.namespace or state.computed >= other.prompt_length:
-                continue
-            if common_prefix(findable, other.tokens.view()) > cached:
-                state.awaited = True
-                return True
-        return False
+            budget = self._plan_row(rows, request, request.running(), budget)
+            if request.id not in rows:
+                return  # There was no room after all.
+            reserved += self._transitions.outstanding_pages(request)
+            prefilling.append(request)
+            self._admission.expect_also(request)
 
     def _start(self, request: Request, first: bool) -> None:
-        del self._waiting[request.id]
-        note_overtaking(self._waiting.values(), request)
-        self._running[request.id] = request
+        self._queue.take(request)
+        insort(self._running, request, key=_arrival)
         if first:
             self.counters.prompt_tokens += request.prompt_length
             self.counters.cached_tokens += request.cached_tokens or 0
@@ -229,20 +242,13 @@ class Scheduler:
             self._end(request)
 
     def _end(self, request: Request) -> None:
+        if isinstance(request.state, Running):
+            self._running.remove(request)
+        else:
+            self._queue.remove(request)
         self._transitions.end(request)
-        self._waiting.pop(request.id, None)
-        self._running.pop(request.id, None)
         del self._requests[request.id]
-        assert isinstance(request.state, Ended)
-
-    def _oldest_first(self) -> list[Request]:
-        return sorted(self._running.values(), key=lambda request: request.arrival)
 
 
-def common_prefix(a: IdArray, b: IdArray) -> int:
-    """Length of the longest common prefix of two id arrays."""
-    length = min(len(a), len(b))
-    if length == 0 or a[0] != b[0]:
-        return 0
-    differing = np.flatnonzero(a[:length] != b[:length])
-    return int(differing[0]) if len(differing) else length
+def _arrival(request: Request) -> int:
+    return request.arrival

@@ -7,8 +7,13 @@ request leaves the batch, or earlier if somebody waits for it.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
+from radixrt.cache.lease import Lease
+from radixrt.cache.namespace import Namespace
 from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.protocol.plan import PageCopy
 from radixrt.scheduler.request import Ended, Request, Running, Waiting
@@ -17,11 +22,18 @@ from radixrt.scheduler.request import Ended, Request, Running, Waiting
 class Transitions:
     """Admits, advances, preempts and ends requests against one prefix cache."""
 
-    def __init__(self, cache: PrefixCache, *, reuse: bool = True) -> None:
+    def __init__(
+        self, cache: PrefixCache, on_cached: Callable[[Namespace, bytes], None], *, reuse: bool = True
+    ) -> None:
+        """
+        Args:
+            on_cached: told what has entered the tree, from its beginning: namespace and int32 ids.
+            reuse: False if nothing is to be looked up in the tree or left in it (for comparison only).
+        """
         self._cache = cache
+        self._on_cached = on_cached
         self._page_size = cache.page_size
         self._reuse = reuse
-        """False: nothing is looked up in the tree or left in it (for comparison only)."""
 
     def cached_prefix(self, request: Request) -> int:
         """Tokens of the request that the tree could serve now. What gives the logits wanted stays to be computed."""
@@ -40,8 +52,7 @@ class Transitions:
         if self._cache.available() < needed:
             lease.release()
             return False
-        running = Running(lease, own_pages=np.empty(0, dtype=np.int32), computed=lease.length)
-        request.state = running
+        running = request.state = Running(lease, self._page_size)
         self._begin_copy(running)
         if request.cached_tokens is None:
             request.cached_tokens = running.computed
@@ -49,23 +60,22 @@ class Transitions:
 
     def outstanding_pages(self, request: Request) -> int:
         """Pages that a running request still lacks for its known tokens and the next one."""
-        return max(0, self._pages_for(len(request.tokens) + 1) - request.running().page_count)
+        running, tokens = request.running(), len(request.tokens) + 1
+        return 0 if tokens <= running.room else self._pages_for(tokens) - len(running.pages)
 
-    def grow(self, request: Request, tokens: int) -> bool:
+    def grow(self, running: Running, tokens: int) -> bool:
         """Give a running request pages for its first `tokens` tokens; False, and no change, if there are none."""
-        running = request.running()
-        missing = self._pages_for(tokens) - running.page_count
-        if missing <= 0:
+        if tokens <= running.room:
             return True
+        missing = self._pages_for(tokens) - len(running.pages)
         pages = self._cache.allocate(missing)
         if pages is None:
             return False
-        running.own_pages = np.concatenate([running.own_pages, pages])
+        running.hold(np.concatenate([running.own_pages, pages]))
         return True
 
-    def pending_copy(self, request: Request) -> PageCopy | None:
-        """The copy that has to precede the request's next row, if any."""
-        running = request.running()
+    def pending_copy(self, running: Running) -> PageCopy | None:
+        """The copy that has to precede the next row of a running request."""
         partial = running.lease.partial
         if not running.copy_pending or partial is None:
             return None
@@ -103,7 +113,7 @@ class Transitions:
         computed = lease.length if running.copy_pending else running.computed
         filled = self._pages_for(computed) - len(lease.pages)
         if self._reuse and filled > 0:
-            lease.extend(request.tokens.view(lease.length, computed), own[:filled])
+            self._put_into_tree(request, lease, computed, own[:filled])
             own = own[filled:]
         self._cache.release_pages(own)
         lease.release()
@@ -112,9 +122,8 @@ class Transitions:
         lease = running.lease
         whole = running.computed // self._page_size - len(lease.pages)
         if whole > 0:
-            start = lease.length
-            lease.extend(request.tokens.view(start, start + whole * self._page_size), running.own_pages[:whole])
-            running.own_pages = running.own_pages[whole:]
+            self._put_into_tree(request, lease, lease.length + whole * self._page_size, running.own_pages[:whole])
+            running.hold(running.own_pages[whole:])
 
     def _share_tail(self, request: Request, running: Running) -> None:
         """Put the part-full last page into the tree and go on in a copy of it, as a new sibling would."""
@@ -124,11 +133,16 @@ class Transitions:
         page = self._cache.allocate(1)
         if page is None:
             return
-        lease.extend(request.tokens.view(lease.length, running.computed), running.own_pages[:1])
+        self._put_into_tree(request, lease, running.computed, running.own_pages[:1])
         lease.release()
         running.lease = self._cache.acquire(request.namespace, request.tokens.view(0, running.computed))
-        running.own_pages = page
+        running.hold(page)
         running.copy_pending = True
+
+    def _put_into_tree(self, request: Request, lease: Lease, end: int, pages: NDArray[np.int32]) -> None:
+        """Put the tokens from the lease's length to `end` into the tree, in own `pages`."""
+        lease.extend(request.tokens.view(lease.length, end), pages)
+        self._on_cached(request.namespace, request.tokens.view(0, end).tobytes())
 
     def _begin_copy(self, running: Running) -> None:
         partial = running.lease.partial
@@ -137,7 +151,7 @@ class Transitions:
         page = self._cache.allocate(1)
         if page is None:  # `admit` has made sure of more room than this.
             raise RuntimeError("no page for the copy of a partial page")
-        running.own_pages = page
+        running.hold(page)
         running.computed += partial.slots
         running.copy_pending = True
 

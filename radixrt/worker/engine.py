@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 
 from radixrt.cache.namespace import Namespace
@@ -262,7 +263,7 @@ class Engine:
             matcher = matchers[index]
             assert matcher is not None
             matcher.fill_mask(masks[slot])
-        samples = tuple(replace(spec, mask=slots.get(index)) for index, spec in enumerate(plan.samples))
+        samples = tuple(msgspec.structs.replace(spec, mask=slots.get(index)) for index, spec in enumerate(plan.samples))
         return replace(plan, samples=samples, masks=masks)
 
     def _state_name(self, live: _Live) -> str:

@@ -138,7 +138,7 @@ def test_a_preempted_request_goes_on_where_it_was() -> None:
     preempted = 0
     while bench.engine.busy:
         bench.step()
-        waiting = bench.engine.scheduler._waiting.get(request)
+        waiting = next((r for r in bench.engine.scheduler._queue if r.id == request), None)
         preempted += waiting is not None and waiting.state_name == "preempted"
     assert preempted, "nothing was preempted"
     assert bench.scored[request].logprobs == expected(prompt, 5)
