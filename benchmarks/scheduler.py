@@ -21,7 +21,7 @@ from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.protocol.ids import as_ids
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.scheduler.policy import SCHEDULE_POLICIES
-from radixrt.scheduler.request import Request, TokenBuffer
+from radixrt.scheduler.request import Origin, Request, TokenBuffer
 from radixrt.scheduler.scheduler import Limits, Outcome, Scheduler
 
 PAGE_SIZE = 16
@@ -52,7 +52,7 @@ class Load:
             rng, number = self._rng, self._requests
             tail = rng.integers(0, VOCABULARY, rng.integers(1, TAIL_TOKENS), dtype=np.int32)
             prompt = np.concatenate([self._stems[rng.integers(STEMS)][: rng.integers(100, STEM_TOKENS)], tail])
-            request = Request(number, TokenBuffer(prompt), len(prompt), 4096, PARAMS, 0, 0, NO_ENDS, ())
+            request = Request(number, TokenBuffer(prompt), len(prompt), 4096, PARAMS, 0, 0, NO_ENDS, Origin())
             self._answers[number] = int(rng.integers(20, 180))
             self._requests += 1
             self.scheduler.add(request)

@@ -35,7 +35,10 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_running: int = 64
     """Most requests in one step."""
     step_tokens: int = 512
-    """Token budget of one step, decode rows and prefill chunks together."""
+    """Token budget of one step, decode rows and prefill chunks together. No more than this many requests run at once:
+    so each that decodes gets a token in every step."""
+    max_queue: int = 16_384
+    """Most requests that wait; what comes then is refused with `QueueFull`."""
     schedule_policy: str = "lpm"
     eviction_policy: str = "lru"
     grammar_backend: Literal["auto", "llguidance", "outlines-core"] = "auto"
@@ -53,7 +56,7 @@ def check(config: WorkerConfig) -> None:
     size = config.page_size
     if size < 1 or size & (size - 1):
         raise InvalidRequest(f"page_size is {size}; it must be a power of two", field="page_size")
-    for name in ("max_running", "step_tokens"):
+    for name in ("max_running", "step_tokens", "max_queue"):
         value = getattr(config, name)
         if value < 1:
             raise InvalidRequest(f"{name} is {value}; it must be at least 1", field=name)

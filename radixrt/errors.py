@@ -34,6 +34,10 @@ class PromptTooLong(InvalidRequest):
     """The prompt can never fit the model's context or the KV pool; the message has the numbers."""
 
 
+class QueueFull(RadixError):
+    """As many requests wait as may: the message has the limit. Come again later."""
+
+
 class InvalidConstraint(InvalidRequest):
     """A schema, regex or choice is wrong, or cannot be enforced exactly: the message names the path and the keyword."""
 
@@ -106,6 +110,7 @@ _BY_NAME: dict[str, type[RadixError]] = {
         InvalidRequest,
         PromptTooLong,
         InvalidConstraint,
+        QueueFull,
         ModelNotFound,
         UnsupportedModel,
         DownloadFailed,

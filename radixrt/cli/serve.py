@@ -36,6 +36,7 @@ def serve(
     context_length: ContextLengthOption = None,
     max_running: Annotated[int, typer.Option(help="most requests in one step")] = 64,
     step_tokens: Annotated[int, typer.Option(help="most tokens in one step")] = 512,
+    max_queue: Annotated[int, typer.Option(help="most requests that wait; the server answers 429 to more")] = 16_384,
     schedule_policy: Annotated[
         str, typer.Option(help="order of waiting requests: lpm, fcfs, dfs, priority or program")
     ] = "lpm",
@@ -73,6 +74,7 @@ def serve(
         context_length=context_length,
         max_running=max_running,
         step_tokens=step_tokens,
+        max_queue=max_queue,
         schedule_policy=schedule_policy,
         eviction_policy=eviction_policy,
         grammar_backend=grammar_backend,

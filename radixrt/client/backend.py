@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.terms import NO_TERMS, ProgramTerms
 
 
 class Session(Protocol):
@@ -35,8 +36,11 @@ class Session(Protocol):
 class Backend(Protocol):
     """Where programs run."""
 
-    def open_program(self, on_event: Callable[[TextEvent], None]) -> Session:
-        """Open a program. `on_event` is called on the event loop's thread: pieces, then one end a choice."""
+    def open_program(self, on_event: Callable[[TextEvent], None], terms: ProgramTerms = NO_TERMS) -> Session:
+        """Open a program. `on_event` is called on the event loop's thread: pieces, then one end a choice.
+
+        Raises `InvalidRequest` for wrong terms.
+        """
         ...
 
     def role_text(self, previous: Sequence[str], role: str, edge: Literal["begin", "end"]) -> str:

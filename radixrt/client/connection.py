@@ -34,6 +34,7 @@ from radixrt.protocol.messages import (
     Welcome,
     WorkerMessage,
 )
+from radixrt.protocol.terms import NO_TERMS, ProgramTerms
 
 T = TypeVar("T")
 
@@ -70,10 +71,10 @@ class WorkerConnection:
         """Forget every cached prefix that is not in use; the counters afterwards. Raises `WorkerUnavailable`."""
         return await self._ask(FlushCache())
 
-    def open(self, on_event: Callable[[Event], None]) -> ProgramLine:
+    def open(self, on_event: Callable[[Event], None], terms: ProgramTerms = NO_TERMS) -> ProgramLine:
         """A line for one new program, whose events go to `on_event`."""
         program = next(self._program_ids)
-        line = self._lines[program] = ProgramLine(self, program, on_event)
+        line = self._lines[program] = ProgramLine(self, program, on_event, terms)
         return line
 
     def lose(self, error: RadixError) -> None:
@@ -98,7 +99,7 @@ class WorkerConnection:
         if self._lost is not None:
             line.fail(choices_of(nodes), self._lost)
             return
-        frame = self._encoder.encode(SubmitTree(line.program, tuple(nodes)))
+        frame = self._encoder.encode(SubmitTree(line.program, tuple(nodes), line.terms))
         if len(frame) > MAX_MESSAGE_BYTES:
             # The worker would hang up on such a frame, and with it on every program of this client.
             message = f"the nodes take {len(frame)} bytes; one message may have {MAX_MESSAGE_BYTES}"
@@ -152,8 +153,11 @@ class WorkerConnection:
 class ProgramLine:
     """One program's part of a connection. Every choice of every node submitted gets exactly one end, until `close`."""
 
-    def __init__(self, connection: WorkerConnection, program: int, on_event: Callable[[Event], None]) -> None:
+    def __init__(
+        self, connection: WorkerConnection, program: int, on_event: Callable[[Event], None], terms: ProgramTerms
+    ) -> None:
         self.program = program
+        self.terms = terms
         self._connection = connection
         self._on_event = on_event
         self._live: dict[tuple[int, int], None] = {}

@@ -33,6 +33,7 @@ from radixrt.errors import InvalidRequest, WorkerUnavailable
 from radixrt.protocol.events import Piece, TextEvent
 from radixrt.protocol.messages import Stats, TreeNode, Welcome
 from radixrt.protocol.sampling import SamplingParams
+from radixrt.protocol.terms import NO_TERMS, ProgramTerms
 from radixrt.text.frontend import frontend_of
 from radixrt.text.model_files import find_model
 
@@ -67,6 +68,7 @@ class Runtime:
         context_length: int | None = None,
         max_running: int = 64,
         step_tokens: int = 512,
+        max_queue: int = 16_384,
         schedule_policy: str = "lpm",
         eviction_policy: str = "lru",
         grammar_backend: Literal["auto", "llguidance", "outlines-core"] = "auto",
@@ -84,6 +86,7 @@ class Runtime:
             context_length=context_length,
             max_running=max_running,
             step_tokens=step_tokens,
+            max_queue=max_queue,
             schedule_policy=schedule_policy,
             eviction_policy=eviction_policy,
             grammar_backend=grammar_backend,
@@ -129,9 +132,9 @@ class Runtime:
         """Forget every cached prefix that is not in use; the counters afterwards. Raises `WorkerUnavailable`."""
         return self._loop.run(self._connection.flush_cache())
 
-    def open_program(self, on_event: Callable[[TextEvent], None]) -> TextSession:
+    def open_program(self, on_event: Callable[[TextEvent], None], terms: ProgramTerms = NO_TERMS) -> TextSession:
         """Open a program; see `client.backend.Backend`. Called on the event loop's thread."""
-        return TextSession(self._connection, self._frontend, on_event)
+        return TextSession(self._connection, self._frontend, on_event, terms)
 
     def role_text(self, previous: Sequence[str], role: str, edge: Literal["begin", "end"]) -> str:
         """What the chat template writes at an edge of a turn; see `client.backend.Backend`."""

@@ -8,14 +8,23 @@ from collections.abc import Callable, Sequence
 from radixrt.client.connection import WorkerConnection
 from radixrt.protocol.events import Event, TextEvent
 from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.terms import NO_TERMS, ProgramTerms, check
 from radixrt.text.frontend import Frontend, Release
 
 
 class TextSession:
     """The `client.backend.Session` of a `Runtime`: the frontend makes ids of segments and text of events."""
 
-    def __init__(self, connection: WorkerConnection, frontend: Frontend, on_event: Callable[[TextEvent], None]) -> None:
-        self._line = connection.open(self._receive)
+    def __init__(
+        self,
+        connection: WorkerConnection,
+        frontend: Frontend,
+        on_event: Callable[[TextEvent], None],
+        terms: ProgramTerms = NO_TERMS,
+    ) -> None:
+        """Raises `InvalidRequest` for wrong terms."""
+        check(terms)
+        self._line = connection.open(self._receive, terms)
         self._text = frontend.open_program(self._line.program)
         self._on_event = on_event
         self._closed = False

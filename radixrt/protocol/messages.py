@@ -15,6 +15,7 @@ from radixrt.protocol.events import Event
 from radixrt.protocol.options import Options
 from radixrt.protocol.sampling import MAX_CHOICES, SamplingParams
 from radixrt.protocol.segments import Segment
+from radixrt.protocol.terms import NO_TERMS, ProgramTerms
 
 PROTOCOL_VERSION = 1
 MAX_MESSAGE_BYTES = 64 * 2**20
@@ -51,9 +52,11 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     version: int = PROTOCOL_VERSION
 
 
-class SubmitTree(msgspec.Struct, frozen=True, tag="submit"):
+class SubmitTree(msgspec.Struct, frozen=True, tag="submit", omit_defaults=True):
     program: int
     nodes: tuple[TreeNode, ...]
+    terms: ProgramTerms = NO_TERMS
+    """Those of the message that opens the program count."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

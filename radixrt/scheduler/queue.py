@@ -122,8 +122,8 @@ class WaitingQueue:
         column[_Column.PREEMPTED] = state.preempted
         column[_Column.FOLLOWING] = following
         column[_Column.SIBLINGS] = _ALONE if request.siblings is None else request.siblings
-        column[_Column.PRIORITY] = request.priority
-        column[_Column.WORK_LEFT] = request.work_left
+        column[_Column.PRIORITY] = request.origin.priority
+        column[_Column.WORK_LEFT] = request.origin.work_left
         self._join(at)
         self._join(at + 1)
 

@@ -82,6 +82,19 @@ class Ended:
 State: TypeAlias = Waiting | Running | Ended
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request comes from, as far as its turn and its cache depend on it."""
+
+    namespace: Namespace = ()
+    siblings: int | None = None
+    """A number that the branches of one fork share, and the choices of one prompt: they enter the batch together."""
+    priority: int = 0
+    """For the schedule policy `priority`: the highest goes first."""
+    work_left: int = 1
+    """For the schedule policy `program`: generations that its program has still to make, this one included."""
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """One generation, or the scoring of a prompt. `tokens` is the prompt, then what was generated: a preempted request
@@ -97,21 +110,23 @@ class Request:
     choice: int
     end_ids: IdArray
     """Token ids that end the generation."""
-    namespace: Namespace
+    origin: Origin
     arrival: int = 0
     """Set by the scheduler: the order in which requests came."""
     unscored: int | None = None
     """Of a request that scores its prompt and generates nothing: the first position whose token's log-probability is
     still wanted."""
-    siblings: int | None = None
-    """A number that the branches of one fork share, and the choices of one prompt: they enter the batch together."""
-    priority: int = 0
-    """For the schedule policy `priority`: the highest goes first."""
-    work_left: int = 1
-    """For the schedule policy `program`: generations that its program has still to make, this one included."""
     cached_tokens: int | None = None
     """Prompt tokens found in the tree at the first admission; a later one, after preemption, is no prefix hit."""
     state: State = field(default_factory=Waiting)
+
+    @property
+    def namespace(self) -> Namespace:
+        return self.origin.namespace
+
+    @property
+    def siblings(self) -> int | None:
+        return self.origin.siblings
 
     @property
     def generated(self) -> int:

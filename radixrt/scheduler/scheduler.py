@@ -29,6 +29,8 @@ class Limits:
     step_tokens: int
     context_length: int
     """Tokens of one request, prompt and output together; the KV pool holds at least as many."""
+    max_queue: int = 16_384
+    """Requests that wait."""
     overtaking: int = 32
     """Later arrivals that may be admitted before a request while it waits."""
 

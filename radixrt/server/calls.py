@@ -14,6 +14,7 @@ from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.sampling import MAX_CHOICES
 from radixrt.protocol.segments import Ids, Raw, Segment, Text
+from radixrt.protocol.terms import ProgramTerms
 from radixrt.server.errors import rename
 from radixrt.server.fields import Sampling
 from radixrt.server.parts import Parts
@@ -58,7 +59,9 @@ class Call:
     Raises `InvalidRequest` for too many, `WorkerUnavailable` unless the worker can be used.
     """
 
-    def __init__(self, parts: Parts, prompts: Sequence[IdArray], sampling: Sampling, prompt_name: str) -> None:
+    def __init__(
+        self, parts: Parts, prompts: Sequence[IdArray], sampling: Sampling, prompt_name: str, terms: ProgramTerms
+    ) -> None:
         self.choices = sampling.params.n
         self._names = {**sampling.names, "prompt": prompt_name}
         if len(prompts) * self.choices > MAX_GENERATIONS:
@@ -72,7 +75,7 @@ class Call:
             TreeNode(number, None, (Ids(pack_ids(ids)),), sampling.params) for number, ids in enumerate(prompts)
         ]
         self._events: asyncio.Queue[TextEvent] = asyncio.Queue()
-        self._session = parts.supervisor.open(self._events.put_nowait)
+        self._session = parts.supervisor.open(self._events.put_nowait, terms)
 
     def __enter__(self) -> Call:
         self._session.submit(self._nodes)

@@ -19,7 +19,7 @@ from radixrt.server.body import read_body
 from radixrt.server.calls import Call, Outcome, encode
 from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
-from radixrt.server.fields import Sampling, SamplingFields, StreamOptions, sampling
+from radixrt.server.fields import RequestFields, Sampling, StreamOptions, sampling, terms
 from radixrt.server.logprobs import ChoiceLogprobs, Entry, chat_form, entries_of
 from radixrt.server.parts import Parts
 from radixrt.server.replies import json_reply
@@ -50,7 +50,7 @@ class ResponseFormat(msgspec.Struct):
     json_schema: SchemaFormat | None = None
 
 
-class ChatRequest(SamplingFields, kw_only=True):
+class ChatRequest(RequestFields, kw_only=True):
     messages: list[Message]
     model: str | None = None
     stream: bool | None = None
@@ -81,7 +81,7 @@ def routes(parts: Parts) -> APIRouter:
         wanted = _sampling(body, parts.supervisor.info.context_length)
         with naming({"prompt": "messages", "role": "messages"}):
             ids = await encode(parts.frontend, segments(body))
-        call = Call(parts, [ids], wanted, "messages")
+        call = Call(parts, [ids], wanted, "messages", terms(body))
         reply = _Reply(model, body, parts.frontend.tokenizer)
         if body.stream:
             return await stream(request, reply.chunks(call))

@@ -15,7 +15,7 @@ from radixrt.protocol.events import Finished, Piece
 from radixrt.server.body import read_body
 from radixrt.server.calls import Call, Outcome, encode
 from radixrt.server.documentation import json_body
-from radixrt.server.fields import SamplingFields, StreamOptions, sampling
+from radixrt.server.fields import RequestFields, StreamOptions, sampling, terms
 from radixrt.server.logprobs import ChoiceLogprobs, Entry, completion_form, entries_of
 from radixrt.server.parts import Parts
 from radixrt.server.prompts import prompts
@@ -28,7 +28,7 @@ _DEFAULT_MAX_TOKENS = 16
 """OpenAI's."""
 
 
-class CompletionRequest(SamplingFields, kw_only=True):
+class CompletionRequest(RequestFields, kw_only=True):
     prompt: Any
     """Text, a list of texts, token ids, or a list of lists of them."""
     model: str | None = None
@@ -57,7 +57,7 @@ def routes(parts: Parts) -> APIRouter:
         )
         frontend = parts.frontend
         ids = [await encode(frontend, [segment]) for segment in prompts(body.prompt, "prompt")]
-        call = Call(parts, ids, wanted, "prompt")
+        call = Call(parts, ids, wanted, "prompt", terms(body))
         reply = _Reply(model, body, frontend.tokenizer)
         if body.stream:
             return await stream(request, reply.chunks(call))

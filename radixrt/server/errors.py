@@ -11,6 +11,7 @@ from radixrt.errors import (
     InvalidConstraint,
     InvalidRequest,
     PromptTooLong,
+    QueueFull,
     RadixError,
     WorkerUnavailable,
 )
@@ -35,7 +36,7 @@ class ErrorReply(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Retry-After": "1"} if self.status == 503 else {}
+        return {"Retry-After": "1"} if self.status in (429, 503) else {}
 
 
 def reply_to(error: Exception) -> ErrorReply:
@@ -49,6 +50,8 @@ def reply_to(error: Exception) -> ErrorReply:
             return _reply(400, error.message, "invalid_request_error", error.field, "invalid_constraint")
         case InvalidRequest():
             return _reply(400, error.message, "invalid_request_error", error.field, "invalid_value")
+        case QueueFull():
+            return _reply(429, error.message, "rate_limit_error", None, "queue_full")
         case WorkerUnavailable() | Aborted():
             return _reply(503, error.message, "service_unavailable_error", None, "worker_unavailable")
     message = "the server failed at this request, which is not its fault: the server's log says more"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.constraint import Constraint, with_constraint
 from radixrt.protocol.sampling import SamplingParams, check
+from radixrt.protocol.terms import ProgramTerms
+from radixrt.protocol.terms import check as check_terms
 from radixrt.server.errors import naming
+from radixrt.text.utf8 import encode_utf8
 
 _PARAMETERS = (
     "min_tokens",
@@ -57,6 +60,29 @@ class StructuredOutputs(msgspec.Struct):
     structural_tag: Any = None
 
 
+class TermsFields(Protocol):
+    """What a request says of its place among others. `lora` and `lora_path` are there to be refused."""
+
+    cache_salt: str | None
+    """It shares cached prefixes only with requests of the same salt."""
+    priority: int | None
+    lora: Any
+    lora_path: Any
+
+
+def terms(fields: TermsFields) -> ProgramTerms:
+    """The terms of a request; raises `InvalidRequest`, naming the field."""
+    for name in ("lora", "lora_path"):
+        if getattr(fields, name) is not None:
+            # Ignored, it would answer with another model's text.
+            raise InvalidRequest(f"{name} is given, but adapters are not supported", field=name)
+    if fields.cache_salt is not None:
+        encode_utf8(fields.cache_salt, "cache_salt")
+    given = ProgramTerms(cache_salt=fields.cache_salt, priority=fields.priority or 0)
+    check_terms(given)
+    return given
+
+
 class SamplingFields(msgspec.Struct, kw_only=True):
     """OpenAI's sampling fields, and those that users of vLLM and SGLang add. A field that is null was not given."""
 
@@ -85,6 +111,15 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     ebnf: Any = None
     guided_grammar: Any = None
     structural_tag: Any = None
+
+
+class RequestFields(SamplingFields, kw_only=True):
+    """Sampling fields and terms side by side, as in OpenAI's requests."""
+
+    cache_salt: str | None = None
+    priority: int | None = None
+    lora: Any = None
+    lora_path: Any = None
 
 
 class Sampling(msgspec.Struct, frozen=True):

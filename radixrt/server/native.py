@@ -17,7 +17,7 @@ from radixrt.server.body import read_body
 from radixrt.server.calls import Call, encode, ids_of
 from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
-from radixrt.server.fields import SamplingFields, sampling
+from radixrt.server.fields import SamplingFields, sampling, terms
 from radixrt.server.parts import Parts
 from radixrt.server.prompts import PromptFields, given_prompts, is_batch
 from radixrt.server.replies import json_reply
@@ -65,7 +65,7 @@ def routes(parts: Parts) -> APIRouter:
         )
         with naming({"prompt": name, "role": name, "messages": name}):
             ids = [await encode(frontend, segments) for segments in given]
-        call = Call(parts, ids, wanted, name)
+        call = Call(parts, ids, wanted, name, terms(body))
         reply = _Reply(frontend.tokenizer, incremental=bool(body.incremental))
         if body.stream:
             return await stream(request, reply.chunks(call))

@@ -32,6 +32,10 @@ class PromptFields(msgspec.Struct, kw_only=True):
     """A rendered prompt or a list of them; special tokens are recognised."""
     input_ids: Any = None
     """Token ids, or a list of lists of them."""
+    cache_salt: str | None = None
+    priority: int | None = None
+    lora: Any = None
+    lora_path: Any = None
 
 
 def prompts(given: Any, field: str) -> list[Segment]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -17,6 +18,7 @@ from radixrt.server.body import read_body
 from radixrt.server.calls import encode
 from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
+from radixrt.server.fields import terms
 from radixrt.server.parts import Parts
 from radixrt.server.prompts import PromptFields, given_prompts, is_batch
 from radixrt.server.replies import json_reply
@@ -40,6 +42,7 @@ def routes(parts: Parts) -> APIRouter:
         """Log-probabilities of a prompt's own tokens, or of each of several options behind it."""
         body = await read_body(request, ScoreRequest)
         frontend = parts.frontend
+        opened = partial(parts.supervisor.open, terms=terms(body))
         name, given = given_prompts(body)
         if is_batch(body):
             raise InvalidRequest(f"{name} is a list of prompts; one is scored at a time", field=name)
@@ -48,13 +51,13 @@ def routes(parts: Parts) -> APIRouter:
                 if body.unconditional:
                     raise InvalidRequest("unconditional is true, but no choices are given", field="unconditional")
                 prompt = Ids(pack_ids(await encode(frontend, given[0])))
-                scoring = score_prompt(parts.supervisor.open, frontend, [prompt], body.start)
+                scoring = score_prompt(opened, frontend, [prompt], body.start)
                 return json_reply(_prompt_reply(await while_connected(request.receive, scoring)))
             if body.start:
                 raise InvalidRequest(
                     "start is given with choices, which are scored from their first token", field="start"
                 )
-            choosing = score_options(parts.supervisor.open, given[0], body.choices, unconditional=body.unconditional)
+            choosing = score_options(opened, given[0], body.choices, unconditional=body.unconditional)
             return json_reply(_options_reply(await while_connected(request.receive, choosing)))
 
     return router

@@ -13,6 +13,7 @@ from radixrt.config import WorkerConfig
 from radixrt.errors import RadixError, WorkerUnavailable
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.messages import Stats, Welcome
+from radixrt.protocol.terms import NO_TERMS, ProgramTerms
 from radixrt.server.threads import in_thread
 from radixrt.server.worker_life import WorkerLife
 from radixrt.text.frontend import Frontend, frontend_of
@@ -74,9 +75,9 @@ class Supervisor:
         assert self._first is not None
         await asyncio.shield(self._first)
 
-    def open(self, on_event: Callable[[TextEvent], None]) -> TextSession:
-        """A program on the worker; raises `WorkerUnavailable` unless the state is `ready`."""
-        return TextSession(self._usable().connection, self.frontend, on_event)
+    def open(self, on_event: Callable[[TextEvent], None], terms: ProgramTerms = NO_TERMS) -> TextSession:
+        """A program on the worker; raises `WorkerUnavailable` unless the state is `ready`, `InvalidRequest`."""
+        return TextSession(self._usable().connection, self.frontend, on_event, terms)
 
     async def stats(self) -> Stats:
         """The worker's counters; raises `WorkerUnavailable`."""

@@ -45,7 +45,7 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     pages = pool_pages(config, model.kv_shape(1, config.page_size).bytes_per_page(kernels.dtype))
     context = min(model.context_length, pages * config.page_size)
     cache = PrefixCache(pages, config.page_size, config.eviction_policy)
-    limits = Limits(config.max_running, config.step_tokens, context)
+    limits = Limits(config.max_running, config.step_tokens, context, config.max_queue)
     scheduler = Scheduler(cache, limits, config.schedule_policy, reuse=config.prefix_cache)
     executor = ModelExecutor(model, kernels, pages, config.page_size)
     compiler = GrammarCompiler(tokenizer, config.grammar_backend)

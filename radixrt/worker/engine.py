@@ -16,15 +16,14 @@ from typing import Protocol, TypeAlias
 import msgspec
 import numpy as np
 
-from radixrt.cache.namespace import Namespace
-from radixrt.errors import InternalError, InvalidRequest, RadixError
+from radixrt.errors import InternalError, InvalidRequest, QueueFull, RadixError
 from radixrt.grammar.interface import Grammar, mask_words
 from radixrt.protocol import sampling
 from radixrt.protocol.events import TokenLogprob, Usage
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.plan import SampledToken, SampleFailure, ScoreSpec, StepPlan, StepResult
 from radixrt.protocol.sampling import SamplingParams
-from radixrt.scheduler.request import Request, TokenBuffer
+from radixrt.scheduler.request import Origin, Request, TokenBuffer
 from radixrt.scheduler.scheduler import Outcome, Scheduler
 from radixrt.worker.constrained import Constrained
 from radixrt.worker.grammar_queue import Compiler, GrammarQueue
@@ -32,6 +31,7 @@ from radixrt.worker.output import End, Output, Vocabulary
 from radixrt.worker.scoring import ScoreCompletion, Scoring
 
 _log = logging.getLogger(__name__)
+_NOWHERE = Origin()
 
 
 class Executor(Protocol):
@@ -119,13 +119,13 @@ class Engine:
         return len(self.grammars) == len(self._live) > 0 and not self._scorings
 
     def add(
-        self, prompt: IdArray, params: SamplingParams, *, seed: int, choice: int = 0, namespace: Namespace = ()
+        self, prompt: IdArray, params: SamplingParams, *, seed: int, choice: int = 0, origin: Origin = _NOWHERE
     ) -> int:
         """Queue a generation and return its request id.
 
         Raises `InvalidRequest`, naming the field, for parameters or ids out of range, `PromptTooLong` for a prompt
-        that can never fit. `seed` and `choice` decide the sampling noise (see `fresh_seed`). A constraint that is wrong
-        or cannot be enforced comes later, as a `Failure`.
+        that can never fit, `QueueFull` while too many wait. `seed` and `choice` decide the sampling noise (see
+        `fresh_seed`). A constraint that is wrong or cannot be enforced comes later, as a `Failure`.
         """
         sampling.check(params)
         sampling.check_tokens(params, self._vocabulary.vocabulary_size)
@@ -140,9 +140,10 @@ class Engine:
             seed=seed,
             choice=choice,
             end_ids=np.array(sorted(end_ids), dtype=np.int32),
-            namespace=namespace,
+            origin=origin,
         )
         self.scheduler.check(request)
+        self.check_queue(1)
         room = request.token_limit - request.prompt_length
         self._live[request.id] = _Live(request, Output(params, end_ids, room, self._vocabulary), time.monotonic())
         self._next_id += 1
@@ -152,18 +153,26 @@ class Engine:
             self.grammars.add(request.id, params.constraint)
         return request.id
 
-    def add_scoring(self, prompt: IdArray, first: int, *, namespace: Namespace = ()) -> int:
+    def add_scoring(self, prompt: IdArray, first: int, *, origin: Origin = _NOWHERE) -> int:
         """Queue the scoring of `prompt` from position `first` on, and return its request id.
 
         Raises as `add`, and for a position past the prompt's end.
         """
         self._check_prompt(prompt)
-        scoring = Scoring(self._next_id, prompt, first, self.scheduler.limits.context_length, namespace)
+        scoring = Scoring(self._next_id, prompt, first, self.scheduler.limits.context_length, origin)
         self.scheduler.check(scoring.request)
+        self.check_queue(1)
         self.scheduler.add(scoring.request)
         self._scorings[scoring.request.id] = scoring
         self._next_id += 1
         return scoring.request.id
+
+    def check_queue(self, count: int) -> None:
+        """Raise `QueueFull` unless `count` more requests may wait, for their turn or for a grammar."""
+        most = self.scheduler.limits.max_queue
+        waiting = self.scheduler.waiting + len(self.grammars)
+        if waiting + count > most:
+            raise QueueFull(f"{waiting} requests wait already, and {count} more came; at most {most} may (max_queue)")
 
     def abort(self, request: int) -> bool:
         """Drop a request in whatever state it is, with all it holds; False if it is not live. No event follows."""

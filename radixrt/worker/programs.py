@@ -6,47 +6,22 @@ node that is to be scored becomes one request.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import numpy as np
 
 from radixrt.errors import Aborted, InvalidRequest, RadixError
 from radixrt.protocol.events import Event, Failed, Finished, Scored, Tokens
-from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
+from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.messages import Abort, CloseProgram, Stats, SubmitTree, TreeNode, Welcome
-from radixrt.protocol.sampling import SamplingParams
-from radixrt.protocol.segments import Ids
+from radixrt.protocol.sampling import SamplingParams, check
+from radixrt.protocol.terms import check as check_terms
+from radixrt.scheduler.request import Origin
 from radixrt.worker.engine import Completion, Engine, EngineEvent, Progress, fresh_seed
+from radixrt.worker.request_tree import Node, Program, prompt_of, subtree
 from radixrt.worker.scoring import ScoreCompletion
-
-_NO_IDS = np.empty(0, dtype=np.int32)
-
-
-@dataclass(eq=False)
-class _Node:
-    """A node that was submitted. It is open until its choices have ended."""
-
-    spec: TreeNode
-    program: _Program
-    parent: _Node | None
-    children: list[_Node] = field(default_factory=list)
-    open_choices: set[int] = field(default_factory=set)
-    """Choices whose end has not been told."""
-    requests: dict[int, int] = field(default_factory=dict)
-    """Live requests: id -> choice."""
-    context: IdArray = field(default_factory=lambda: _NO_IDS)
-    """What children continue, once the node is complete. Before that, while it generates: its prompt."""
-    complete: bool = False
-    error: RadixError | None = None
-
-
-@dataclass(eq=False)
-class _Program:
-    client: bytes
-    id: int
-    nodes: dict[int, _Node] = field(default_factory=dict)
 
 
 class Programs:
@@ -55,8 +30,9 @@ class Programs:
     def __init__(self, engine: Engine, welcome: Welcome) -> None:
         self.welcome = welcome
         self._engine = engine
-        self._programs: dict[tuple[bytes, int], _Program] = {}
-        self._owners: dict[int, _Node] = {}
+        self._programs: dict[tuple[bytes, int], Program] = {}
+        self._numbers = itertools.count()
+        self._owners: dict[int, Node] = {}
         """The node of each live request."""
         self._events: dict[bytes, list[Event]] = {}
         """What is to be told with the next step."""
@@ -78,7 +54,10 @@ class Programs:
 
     def submit(self, client: bytes, message: SubmitTree) -> None:
         """Take in nodes of a program, which the first of them opens. What is wrong with a node becomes its `Failed`."""
-        program = self._programs.setdefault((client, message.program), _Program(client, message.program))
+        key = (client, message.program)
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = Program(client, message.program, message.terms)
         for spec in message.nodes:
             self._submit_node(program, spec)
 
@@ -92,7 +71,7 @@ class Programs:
             for node in list(program.nodes.values()):
                 self._fail(node, aborted)
         elif (root := program.nodes.get(message.node)) is not None:
-            for below in list(_subtree(root)):
+            for below in list(subtree(root)):
                 self._fail(below, aborted)
 
     def close(self, client: bytes, message: CloseProgram) -> None:
@@ -144,10 +123,10 @@ class Programs:
             dropped_frames=0,
         )
 
-    def _submit_node(self, program: _Program, spec: TreeNode) -> None:
+    def _submit_node(self, program: Program, spec: TreeNode) -> None:
         parent = None if spec.parent is None else program.nodes.get(spec.parent)
         # What is more than a request may ask for is refused when it starts, and must not cost memory before.
-        node = _Node(spec, program, parent, open_choices=set(range(spec.ends)))
+        node = Node(spec, program, next(self._numbers), parent, open_choices=set(range(spec.ends)))
         if (spec.sampling is not None) + (spec.score is not None) + (spec.select is not None) > 1:
             message = f"node {spec.id} is to do several things; a node samples, is scored or selects"
             self._fail(node, InvalidRequest(message, field="score"))
@@ -167,7 +146,7 @@ class Programs:
         else:
             self._start(node)
 
-    def _start(self, *nodes: _Node) -> None:
+    def _start(self, *nodes: Node) -> None:
         """The parents' contexts are known: generate, or (a fork point) pass the context on to the children."""
         pending = list(nodes)
         while pending:
@@ -175,7 +154,8 @@ class Programs:
             if node.error is not None:
                 continue  # Aborted while it waited.
             try:
-                node.context = _prompt(node)
+                check_terms(node.program.terms)
+                node.context = prompt_of(node)
                 if node.spec.score is not None:
                     self._score(node, node.spec.score)
                 elif node.spec.sampling is None:
@@ -186,18 +166,22 @@ class Programs:
             except RadixError as error:
                 self._fail(node, error)
 
-    def _generate(self, node: _Node, params: SamplingParams) -> None:
+    def _generate(self, node: Node, params: SamplingParams) -> None:
+        check(params)  # Before as many requests are made as it asks for.
+        self._engine.check_queue(params.n)
         seed = fresh_seed(params)
+        origin = _origin(node)
+        node.program.generations += 1
         for choice in range(params.n):
-            request = self._engine.add(node.context, params, seed=seed, choice=choice)
+            request = self._engine.add(node.context, params, seed=seed, choice=choice, origin=origin)
             node.requests[request] = choice
             self._owners[request] = node
 
-    def _score(self, node: _Node, first: int) -> None:
+    def _score(self, node: Node, first: int) -> None:
         own = len(node.context) - (0 if node.parent is None else len(node.parent.context))
         if not 0 <= first <= own:
             raise InvalidRequest(f"score is {first}; the node has {own} tokens of its own", field="score")
-        request = self._engine.add_scoring(node.context, len(node.context) - own + first)
+        request = self._engine.add_scoring(node.context, len(node.context) - own + first, origin=_origin(node))
         node.requests[request] = 0
         self._owners[request] = node
 
@@ -221,7 +205,7 @@ class Programs:
             if choice == 0:
                 self._fail_dependents(node, event.error)
 
-    def _finish(self, node: _Node, choice: int, event: Completion) -> None:
+    def _finish(self, node: Node, choice: int, event: Completion) -> None:
         end = event.end
         node.open_choices.discard(choice)
         self._tell(
@@ -243,33 +227,33 @@ class Programs:
             node.context = np.concatenate([node.context, event.output[: end.kept], unpack_ids(end.tail)])
             self._complete(node)
 
-    def _complete(self, node: _Node) -> None:
+    def _complete(self, node: Node) -> None:
         """The node's context is known: its children can start."""
         node.complete = True
         self._start(*reversed(node.children))
 
-    def _fail(self, node: _Node, error: RadixError) -> None:
+    def _fail(self, node: Node, error: RadixError) -> None:
         """End what is open of a node, and of all that waits for it, with an error."""
         self._end_choices(node, error)
         self._fail_dependents(node, error)
 
-    def _fail_dependents(self, node: _Node, error: RadixError) -> None:
+    def _fail_dependents(self, node: Node, error: RadixError) -> None:
         if node.complete:
             return
-        for below in _subtree(node):
+        for below in subtree(node):
             if below.error is None:
                 below.error = error
                 if below is not node:
                     self._end_choices(below, error)
 
-    def _end_choices(self, node: _Node, error: RadixError) -> None:
+    def _end_choices(self, node: Node, error: RadixError) -> None:
         if isinstance(error, Aborted) and node.parent is not None and not node.parent.complete:
             self._blocked_aborts["blocked"] += len(node.open_choices)
         self._drop_requests(node)
         for choice in sorted(node.open_choices):
             self._tell_failed(node, choice, error)
 
-    def _drop_requests(self, node: _Node) -> None:
+    def _drop_requests(self, node: Node) -> None:
         for request in list(node.requests):
             self._engine.abort(request)
             self._forget(request)
@@ -278,34 +262,15 @@ class Programs:
         node = self._owners.pop(request)
         del node.requests[request]
 
-    def _tell_failed(self, node: _Node, choice: int, error: RadixError) -> None:
+    def _tell_failed(self, node: Node, choice: int, error: RadixError) -> None:
         node.open_choices.discard(choice)
         kind = type(error).__name__
         self._tell(node.program, Failed(node.program.id, node.spec.id, choice, kind, error.message, error.field))
 
-    def _tell(self, program: _Program, event: Event) -> None:
+    def _tell(self, program: Program, event: Event) -> None:
         self._events.setdefault(program.client, []).append(event)
 
 
-def _prompt(node: _Node) -> IdArray:
-    """The parent's context and the node's own ids."""
-    if node.spec.select is not None:
-        raise InvalidRequest("a worker scores token ids; the frontend makes them of options", field="select")
-    parts = [] if node.parent is None else [node.parent.context]
-    for segment in node.spec.segments:
-        if not isinstance(segment, Ids):
-            raise InvalidRequest("a worker takes token ids only; the frontend makes them of text", field="segments")
-        try:
-            parts.append(unpack_ids(segment.ids))
-        except ValueError:
-            raise InvalidRequest("segment ids are not whole int32 numbers", field="segments") from None
-    return np.concatenate(parts) if parts else _NO_IDS
-
-
-def _subtree(node: _Node) -> Iterator[_Node]:
-    """The node and all below it, parents first."""
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        yield node
-        pending += node.children
+def _origin(node: Node) -> Origin:
+    program = node.program
+    return Origin(program.namespace, node.siblings, program.terms.priority, program.work_left)

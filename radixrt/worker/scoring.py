@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from radixrt.cache.namespace import Namespace
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Logprobs, Usage
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.sampling import SamplingParams
-from radixrt.scheduler.request import Request, TokenBuffer
+from radixrt.scheduler.request import Origin, Request, TokenBuffer
 
 _NOT_SAMPLED = SamplingParams()
 
@@ -28,7 +27,7 @@ class ScoreCompletion:
 class Scoring:
     """One request that scores its prompt from position `first` on. A preempted one keeps what it has."""
 
-    def __init__(self, id: int, prompt: IdArray, first: int, token_limit: int, namespace: Namespace) -> None:
+    def __init__(self, id: int, prompt: IdArray, first: int, token_limit: int, origin: Origin) -> None:
         """Raises `InvalidRequest` for a position that the prompt does not have (its end is allowed: nothing to do)."""
         if not 0 <= first <= len(prompt):
             raise InvalidRequest(
@@ -43,7 +42,7 @@ class Scoring:
             seed=0,
             choice=0,
             end_ids=np.empty(0, dtype=np.int32),
-            namespace=namespace,
+            origin=origin,
             unscored=first,
         )
         self._logprobs: list[float | None] = [None] if first == 0 else []

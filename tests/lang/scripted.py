@@ -16,6 +16,7 @@ from radixrt.protocol.events import Failed, Finished, FinishReason, Piece, Score
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.options import Options
 from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
+from radixrt.protocol.terms import NO_TERMS, ProgramTerms
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Scripted:
     """...and when each came."""
     prompts: dict[int, str] = field(default_factory=dict)
     """Of the last program: each generation's whole prompt, by node."""
+    terms: list[ProgramTerms] = field(default_factory=list)
+    """Of each program that was opened."""
     opened: int = 0
     closed: int = 0
     most_open: int = 0
@@ -65,7 +68,8 @@ class Scripted:
     chosen: dict[int, int] = field(default_factory=dict)
     """What was chosen, by node."""
 
-    def open_program(self, on_event: Callable[[TextEvent], None]) -> ScriptedSession:
+    def open_program(self, on_event: Callable[[TextEvent], None], terms: ProgramTerms = NO_TERMS) -> ScriptedSession:
+        self.terms.append(terms)
         assert shared_loop().is_current
         self.opened += 1
         self.most_open = max(self.most_open, self.opened - self.closed)

@@ -31,14 +31,16 @@ class Bench:
         policy: str = "lpm",
         reuse: bool = True,
         overtaking: int = 32,
+        max_queue: int = 10_000,
         eviction_policy: str = "lru",
     ) -> None:
         self.cache = PrefixCache(pages, page_size, eviction_policy)
         context = min(context_length or 10**6, pages * page_size)
-        limits = Limits(max_running, step_tokens, context, overtaking=overtaking)
+        limits = Limits(max_running, step_tokens, context, max_queue, overtaking)
         self.scheduler = Scheduler(self.cache, limits, policy, reuse=reuse)
         self.executor = SimulatedExecutor(pages, page_size)
-        self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]), WordCompiler())
+        self.compiler = WordCompiler()
+        self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]), self.compiler)
         self.outputs: dict[int, list[int]] = {}
         self.reasons: dict[int, FinishReason] = {}
         self.cached: dict[int, int] = {}

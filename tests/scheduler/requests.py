@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from radixrt.cache.namespace import Namespace
 from radixrt.protocol.ids import as_ids
 from radixrt.protocol.sampling import SamplingParams
-from radixrt.scheduler.request import Request, TokenBuffer
+from radixrt.scheduler.request import Origin, Request, TokenBuffer
 
 
 def make(
@@ -29,9 +29,6 @@ def make(
         seed=0,
         choice=0,
         end_ids=as_ids([]),
-        namespace=namespace,
-        siblings=siblings,
-        priority=priority,
-        work_left=work_left,
+        origin=Origin(namespace, siblings, priority, work_left),
         arrival=arrival,
     )

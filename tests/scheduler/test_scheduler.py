@@ -42,7 +42,7 @@ def test_every_chunk_size_makes_progress_at_page_size_16(chunk: int) -> None:
     assert bench.outputs[request] == greedy_answer(prompt, 8)
 
 
-@pytest.mark.parametrize("page_size", [1, 2, 4, 16])
+@pytest.mark.parametrize("page_size", [1, 2, 4, 16, 32, 64])
 def test_a_repeated_prompt_is_served_from_the_cache_but_for_one_token(page_size: int) -> None:
     bench = Bench(pages=256, page_size=page_size)
     prompt = random_prompt(np.random.default_rng(3), 37)
@@ -55,7 +55,7 @@ def test_a_repeated_prompt_is_served_from_the_cache_but_for_one_token(page_size:
     assert bench.outputs[again] == bench.outputs[first]
 
 
-@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("page_size", [1, 4, 16, 32, 64])
 def test_a_next_turn_reuses_prompt_and_answer(page_size: int) -> None:
     bench = Bench(pages=256, page_size=page_size)
     prompt = random_prompt(np.random.default_rng(4), 21)
@@ -69,7 +69,7 @@ def test_a_next_turn_reuses_prompt_and_answer(page_size: int) -> None:
     assert bench.outputs[second] == greedy_answer(turn, 8)
 
 
-@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("page_size", [1, 4, 16, 32, 64])
 def test_siblings_that_arrive_together_compute_their_prefix_once(page_size: int) -> None:
     bench = Bench(pages=512, page_size=page_size, max_running=64, step_tokens=64)
     rng = np.random.default_rng(5)

@@ -117,6 +117,25 @@ def test_cold_warm_chunked_and_crowded_rows_have_the_same_bits(
         assert torch.equal(cold, crowded), f"beside 15 others, {steps_before} steps late"
 
 
+def test_thirty_prompts_answer_the_same_cold_warm_and_in_a_crowd(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C13: bits, not only ids, though in the crowd their neighbours are other requests each time."""
+    rng = np.random.default_rng(5)
+    bench = Bench(tiny_llama, "float32", 64, monkeypatch)
+    prompts = [as_ids(rng.integers(3, 500, int(n))) for n in rng.integers(10, 40, 30)]
+    for number, prompt in enumerate(prompts):
+        bench.engine.scheduler.cache.flush()
+        cold, nothing = bench.logits_of(prompt)
+        warm, cached = bench.logits_of(prompt)
+        crowd = [prompts[number - 1], as_ids([*prompt[:9], 7])]
+        crowded, cached_too = bench.logits_of(prompt, crowd, steps_before=2)
+        assert (nothing, cached, cached_too) == (0, len(prompt) - 1, len(prompt) - 1)
+        assert max(len(plan.requests) for plan in bench.plans) == 3
+        assert torch.equal(cold, warm)
+        assert torch.equal(cold, crowded)
+
+
 def _mixed_steps(plans: Sequence[StepPlan]) -> int:
     counts = [np.diff(plan.query_starts) for plan in plans]
     return sum(bool((c == 1).any() and (c > 1).any()) for c in counts)

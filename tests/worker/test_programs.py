@@ -11,6 +11,7 @@ from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.messages import Abort, CloseProgram, SubmitTree, TreeNode, Welcome
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Ids, Text
+from radixrt.protocol.terms import ProgramTerms
 from radixrt.scheduler.scheduler import Limits, Scheduler
 from radixrt.worker.engine import Engine
 from radixrt.worker.programs import Programs
@@ -23,9 +24,9 @@ WELCOME = Welcome(1, "simulated", "cpu", "none", "none", 4, 64, 0, 256, 256)
 
 
 class Harness:
-    def __init__(self, pages: int = 256) -> None:
+    def __init__(self, pages: int = 256, max_queue: int = 1000) -> None:
         self.cache = PrefixCache(pages, 4)
-        self.scheduler = Scheduler(self.cache, Limits(16, 64, pages * 4))
+        self.scheduler = Scheduler(self.cache, Limits(16, 64, pages * 4, max_queue))
         self.executor = SimulatedExecutor(pages, 4)
         self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]), WordCompiler())
         self.programs = Programs(self.engine, WELCOME)
@@ -249,3 +250,50 @@ def test_the_page_gauges_add_up_to_the_pool() -> None:
         stats = harness.programs.stats()
         assert stats.pages_free + stats.pages_owned + stats.pages_tree == 64
     assert stats.evicted_pages > 0
+
+
+def test_programs_of_different_salts_share_no_prefix_and_those_of_the_same_do() -> None:
+    """C04"""
+    harness = Harness()
+    prompt = list(range(1, 40))
+    for program, salt in enumerate(["a", "b", "a", None]):
+        terms = ProgramTerms(cache_salt=salt)
+        harness.programs.submit(CLIENT, SubmitTree(program, (node(program, None, prompt),), terms))
+        harness.run()
+    ends = {number: harness.ends(number)[0] for number in range(4)}
+    cached = [end.usage.cached_tokens for end in ends.values() if isinstance(end, Finished)]
+    assert cached == [0, 0, 38, 0]
+    assert harness.output(0) == harness.output(1) == harness.output(3)
+
+
+def test_terms_out_of_range_fail_the_nodes_that_came_with_them() -> None:
+    harness = Harness()
+    harness.programs.submit(CLIENT, SubmitTree(1, (node(1, None, [1]),), ProgramTerms(steps=0)))
+    harness.run()
+    (failed,) = harness.ends(1).values()
+    assert isinstance(failed, Failed)
+    assert failed.field == "steps"
+
+
+def test_the_branches_of_a_fork_and_the_choices_of_a_node_are_siblings() -> None:
+    harness = Harness()
+    harness.submit(node(1, None, [1] * 20, None), *(node(2 + i, 1, [40 + i]) for i in range(3)), node(9, None, [7]))
+    harness.submit(node(10, None, [8], SamplingParams(n=3)))
+    found: dict[int, list[int | None]] = {}
+    harness.engine.scheduler.plan()
+    for request, owner in harness.programs._owners.items():
+        found.setdefault(owner.spec.id, []).append(harness.engine._live[request].request.siblings)
+    assert found[2] == found[3] == found[4] != found[10]
+    assert found[9] == [None]
+    assert len(set(found[10])) == 1
+
+
+def test_a_node_of_more_choices_than_may_wait_fails_whole() -> None:
+    """S11: nothing of it is left behind, and others go on."""
+    harness = Harness(max_queue=4)
+    harness.submit(node(1, None, [1, 2], SamplingParams(n=5, max_tokens=2)), node(2, None, [3]))
+    harness.run()
+    ends = harness.ends(1)
+    assert [end.kind for end in ends.values() if isinstance(end, Failed)] == ["QueueFull"] * 5
+    assert isinstance(harness.ends(2)[0], Finished)
+    assert not harness.programs.busy
