@@ -18,6 +18,7 @@ from radixrt.lang.results import Failure, Generation
 from radixrt.lang.selection import Selection
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.terms import ProgramTerms
 
 IDLE_SECONDS = 0.001
 
@@ -33,8 +34,9 @@ class _Live:
 class Dispatcher:
     """Sends the nodes of one program and hands each event to its generation."""
 
-    def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop, terms: ProgramTerms) -> None:
         self._backend = backend
+        self._terms = terms
         self._loop = loop
         self._lock = threading.Lock()
         self._unsent: list[TreeNode] = []
@@ -114,7 +116,7 @@ class Dispatcher:
             return
         try:
             if self._session is None:
-                self._session = self._backend.open_program(self._receive)
+                self._session = self._backend.open_program(self._receive, self._terms)
             self._session.submit(nodes)
         except Exception as error:
             # Whatever a backend raises belongs to the nodes that it was given; their readers raise it.

@@ -14,6 +14,7 @@ from radixrt.lang.batch import run_all, run_in_order
 from radixrt.lang.options import OPTION_NAMES, given_options
 from radixrt.lang.runs import Run
 from radixrt.lang.state import ProgramState
+from radixrt.protocol.terms import ProgramTerms, check
 
 Body: TypeAlias = Callable[..., Any]
 BatchItem: TypeAlias = Mapping[str, Any] | Sequence[Any]
@@ -28,7 +29,10 @@ class Program:
     a parameter is the function's.
     """
 
-    def __init__(self, body: Body, bound: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, body: Body, bound: Mapping[str, Any] | None = None, *, steps: int | None = None) -> None:
+        """`steps`: how many generations a run is expected to make."""
+        self._terms = ProgramTerms(steps=steps)
+        check(self._terms)
         self._body = body
         self._bound = dict(bound or {})
         self._signature = inspect.signature(body)
@@ -106,7 +110,7 @@ class Program:
 
     def bind(self, **kwargs: Any) -> Program:
         """The program with arguments and options filled in; those of a call come first."""
-        return Program(self._body, {**self._bound, **kwargs})
+        return Program(self._body, {**self._bound, **kwargs}, steps=self._terms.steps)
 
     def _prepare(self, backend: Backend, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Run:
         """A run with these arguments and options, the bound ones behind them."""
@@ -116,7 +120,7 @@ class Program:
         options = {name: value for name, value in merged.items() if self._is_option(name)}
         self._signature.bind(None, *args, **arguments)
         defaults = given_options(_with_our_names(options))
-        return Run(self.name, lambda state: self._body(state, *args, **arguments), backend, defaults)
+        return Run(self.name, lambda state: self._body(state, *args, **arguments), backend, defaults, self._terms)
 
     def _is_option(self, name: str) -> bool:
         return name not in self._signature.parameters and (name in OPTION_NAMES or name == "max_new_tokens")
@@ -125,9 +129,9 @@ class Program:
 @overload
 def function(body: Body) -> Program: ...
 @overload
-def function(body: None = None) -> Callable[[Body], Program]: ...
-def function(body: Body | None = None) -> Program | Callable[[Body], Program]:
-    """Make a program of a function, as `@function` or `@function()`.
+def function(body: None = None, *, steps: int | None = None) -> Callable[[Body], Program]: ...
+def function(body: Body | None = None, *, steps: int | None = None) -> Program | Callable[[Body], Program]:
+    """Make a program of a function, as `@function`, `@function()` or `@function(steps=8)`.
 
         @function
         def ask(s, question):
@@ -135,9 +139,13 @@ def function(body: Body | None = None) -> Program | Callable[[Body], Program]:
 
         ask.run("Why?", temperature=0)["answer"]
 
-    Raises `InvalidRequest` unless the function is synchronous and has a parameter for the state.
+    `steps` says how many generations a run is expected to make: under the schedule policy `program` those that have
+    fewer to go are served first.
+
+    Raises `InvalidRequest` unless the function is synchronous and has a parameter for the state, and `steps` is at
+    least 1.
     """
-    return Program if body is None else Program(body)
+    return functools.partial(Program, steps=steps) if body is None else Program(body, steps=steps)
 
 
 def _with_our_names(options: Mapping[str, Any]) -> dict[str, Any]:

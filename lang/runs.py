@@ -13,16 +13,22 @@ from radixrt.lang.backends import running_backend
 from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.recording import Branch, Recorder
 from radixrt.lang.state import ProgramState
+from radixrt.protocol.terms import ProgramTerms
 
 
 class Run:
     """A call of `program`, not yet started. `body` gets the state; `defaults` are options that a `gen` may override."""
 
     def __init__(
-        self, program: str, body: Callable[[ProgramState], object], backend: Backend, defaults: Mapping[str, Any]
+        self,
+        program: str,
+        body: Callable[[ProgramState], object],
+        backend: Backend,
+        defaults: Mapping[str, Any],
+        terms: ProgramTerms,
     ) -> None:
         self._body = body
-        self._dispatcher = Dispatcher(backend, shared_loop().loop)
+        self._dispatcher = Dispatcher(backend, shared_loop().loop, terms)
         self._recorder = Recorder(program, backend, self._dispatcher, defaults)
         self._root = Branch(self._recorder)
 

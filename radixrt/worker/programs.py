@@ -20,6 +20,7 @@ from radixrt.protocol.sampling import SamplingParams, check
 from radixrt.protocol.terms import check as check_terms
 from radixrt.scheduler.request import Origin
 from radixrt.worker.engine import Completion, Engine, EngineEvent, Progress, fresh_seed
+from radixrt.worker.next_uses import NextUses
 from radixrt.worker.request_tree import Node, Program, prompt_of, subtree
 from radixrt.worker.scoring import ScoreCompletion
 
@@ -32,6 +33,7 @@ class Programs:
         self._engine = engine
         self._programs: dict[tuple[bytes, int], Program] = {}
         self._numbers = itertools.count()
+        self._next_uses = NextUses(engine.scheduler.cache)
         self._owners: dict[int, Node] = {}
         """The node of each live request."""
         self._events: dict[bytes, list[Event]] = {}
@@ -58,6 +60,7 @@ class Programs:
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = Program(client, message.program, message.terms)
+        self._next_uses.submitted(program)
         for spec in message.nodes:
             self._submit_node(program, spec)
 
@@ -81,6 +84,7 @@ class Programs:
             return
         for node in program.nodes.values():
             self._drop_requests(node)
+        self._next_uses.closed(program)
 
     def drop_client(self, client: bytes) -> None:
         """Close every program of a client that is gone."""
@@ -230,6 +234,7 @@ class Programs:
     def _complete(self, node: Node) -> None:
         """The node's context is known: its children can start."""
         node.complete = True
+        self._next_uses.completed(node)
         self._start(*reversed(node.children))
 
     def _fail(self, node: Node, error: RadixError) -> None:

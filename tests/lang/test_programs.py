@@ -410,3 +410,22 @@ def test_a_program_is_opened_when_it_generates_and_closed_when_it_ends(backend: 
 def test_the_language_is_what_the_package_exports() -> None:
     assert radixrt.function is function
     assert radixrt.gen is gen
+
+
+def test_the_expected_number_of_steps_reaches_the_runtime(backend: Scripted) -> None:
+    @function(steps=7)
+    def program(s: ProgramState, what: str = "x") -> None:
+        s += what + gen("answer")
+
+    program.run(backend=backend)
+    program.bind(what="y").run(backend=backend)
+    assert [terms.steps for terms in backend.terms] == [7, 7]
+
+
+def test_a_number_of_steps_below_one_is_refused() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+
+        @function(steps=0)
+        def program(s: ProgramState) -> None: ...
+
+    assert caught.value.field == "steps"
