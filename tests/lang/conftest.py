@@ -6,8 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from radixrt.lang import set_default_backend
+from radixrt.lang import dispatch, set_default_backend
 from tests.lang.scripted import Scripted
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements are sent when a value is read or the program ends, however long a busy machine takes between them."""
+    monkeypatch.setattr(dispatch, "IDLE_SECONDS", 5.0)
 
 
 @pytest.fixture

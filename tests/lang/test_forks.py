@@ -11,6 +11,7 @@ from radixrt.protocol.segments import Ids, Role, Text
 from tests.lang.scripted import Reply, Scripted, ids_of
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_siblings_arrive_together_below_one_fork_point(backend: Scripted) -> None:
     @function
     def program(s: ProgramState) -> None:

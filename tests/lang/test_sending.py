@@ -6,10 +6,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from radixrt.lang import ProgramState, function, gen
 from tests.lang.scripted import Reply, Scripted
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_statements_are_kept_until_a_value_is_read(backend: Scripted) -> None:
     @function
     def program(s: ProgramState) -> None:

@@ -50,8 +50,8 @@ def naive_distribution(logits: np.ndarray, spec: SampleSpec) -> np.ndarray:
         count = spec.output.tolist().count(token)
         if count or token in spec.prompt.tolist():
             z[token] = z[token] / p.repetition_penalty if z[token] > 0 else z[token] * p.repetition_penalty
-        z[token] -= p.frequency_penalty * count
-        z[token] -= p.presence_penalty if count else 0.0
+        # One sum, as `sample` has it: the order of roundings decides which logits are equal.
+        z[token] -= p.frequency_penalty * count + (p.presence_penalty if count else 0.0)
         z[token] += p.logit_bias.get(token, 0.0)
         if token in spec.forbidden.tolist():
             z[token] = -math.inf

@@ -81,7 +81,7 @@ def theirs(model: PreTrainedModel, prompts: Sequence[list[int]], end_ids: frozen
     return outputs
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_the_default_model_from_its_gguf_file(
     count: int, smollm2_files: ModelFiles, smollm2_oracle: PreTrainedModel
 ) -> None:
@@ -110,6 +110,6 @@ def test_tiny_models_of_the_family(name: str, page_size: int, request: pytest.Fi
 
     folder: Path = request.getfixturevalue(name)
     tokenizer = load_tokenizer(find_model(str(folder)))
-    prompts = [tokenizer.encode_rendered(prompt).tolist() for prompt in PROMPTS]
+    prompts = [tokenizer.encode_rendered(prompt).tolist() for prompt in PROMPTS[::2]]
     oracle = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     assert ours(str(folder), prompts, page_size=page_size) == theirs(oracle, prompts, tokenizer.end_ids)

@@ -280,7 +280,7 @@ TRICKLE = Setting(step_tokens=48, max_running=48, programs_at_once=12)
 
 @pytest.mark.parametrize(
     ("generations", "longest", "least"),
-    [pytest.param(200, 40, 0, id="200"), pytest.param(1000, 72, 20, id="1000", marks=pytest.mark.long)],
+    [pytest.param(100, 40, 0, id="100"), pytest.param(1000, 72, 20, id="1000", marks=pytest.mark.long)],
 )
 def test_random_programs_under_pressure_all_end_right(
     tiny_llama: Path, generations: int, longest: int, least: int

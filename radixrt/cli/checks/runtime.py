@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from radixrt.cli.checks.finding import Finding, gibibytes
 from radixrt.cli.extras import SERVER_MODULES
 
-_GRAMMAR_BACKENDS = {"llguidance": "the default", "outlines-core": "for those who ask for it"}
+_GRAMMAR_BACKENDS = {"llguidance": "the default", "outlines-core": "for what that one refuses"}
 
 
 def missing_modules() -> list[str]:
