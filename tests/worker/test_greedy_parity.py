@@ -45,11 +45,11 @@ PROMPTS = [
 ]
 
 
-def ours(model: str, prompts: Sequence[list[int]], **options: object) -> list[list[int]]:
+def ours(model: str, prompts: Sequence[list[int]], tokens: int, **options: object) -> list[list[int]]:
     """Greedy output of all prompts together, small chunks, then of all once more from a warm cache: both must agree."""
     config = WorkerConfig(model=model, dtype="float32", kv_memory=2**28, step_tokens=48, **options)  # type: ignore[arg-type]
     engine, _ = build_engine(config)
-    params = SamplingParams(temperature=0.0, max_tokens=TOKENS)
+    params = SamplingParams(temperature=0.0, max_tokens=tokens)
     rounds = []
     for _ in range(2):
         requests = [engine.add(as_ids(prompt), params, seed=0) for prompt in prompts]
@@ -63,7 +63,9 @@ def ours(model: str, prompts: Sequence[list[int]], **options: object) -> list[li
     return rounds[0]
 
 
-def theirs(model: PreTrainedModel, prompts: Sequence[list[int]], end_ids: frozenset[int]) -> list[list[int]]:
+def theirs(
+    model: PreTrainedModel, prompts: Sequence[list[int]], end_ids: frozenset[int], tokens: int
+) -> list[list[int]]:
     """Greedy output of transformers, prompt by prompt."""
     outputs = []
     for prompt in prompts:
@@ -73,7 +75,7 @@ def theirs(model: PreTrainedModel, prompts: Sequence[list[int]], end_ids: frozen
                 ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=False,
-                max_new_tokens=TOKENS,
+                max_new_tokens=tokens,
                 eos_token_id=sorted(end_ids) or None,
                 pad_token_id=0,
             )
@@ -81,15 +83,15 @@ def theirs(model: PreTrainedModel, prompts: Sequence[list[int]], end_ids: frozen
     return outputs
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "tokens"), [(2, 24), pytest.param(20, 64, marks=pytest.mark.long)])
 def test_the_default_model_from_its_gguf_file(
-    count: int, smollm2_files: ModelFiles, smollm2_oracle: PreTrainedModel
+    count: int, tokens: int, smollm2_files: ModelFiles, smollm2_oracle: PreTrainedModel
 ) -> None:
     tokenizer = load_tokenizer(smollm2_files)
     prompts = [tokenizer.encode_rendered(prompt).tolist() for prompt in PROMPTS[-count:]]
-    expected = theirs(smollm2_oracle, prompts, tokenizer.end_ids)
+    expected = theirs(smollm2_oracle, prompts, tokenizer.end_ids, tokens)
     assert len({tuple(answer) for answer in expected}) == count
-    assert ours(str(smollm2_files.gguf), prompts) == expected
+    assert ours(str(smollm2_files.gguf), prompts, tokens) == expected
 
 
 @pytest.mark.long
@@ -100,7 +102,7 @@ def test_the_same_weights_as_a_safetensors_folder(
     of_gguf = load_tokenizer(smollm2_files)
     prompts = [tokenizer.encode_rendered(prompt).tolist() for prompt in PROMPTS]
     assert prompts == [of_gguf.encode_rendered(prompt).tolist() for prompt in PROMPTS]
-    assert ours(str(smollm2_folder), prompts) == theirs(smollm2_oracle, prompts, tokenizer.end_ids)
+    assert ours(str(smollm2_folder), prompts, TOKENS) == theirs(smollm2_oracle, prompts, tokenizer.end_ids, TOKENS)
 
 
 @pytest.mark.parametrize("name", ["tiny_llama", "tiny_mistral", "tiny_qwen2", "tiny_qwen3"])
@@ -112,4 +114,5 @@ def test_tiny_models_of_the_family(name: str, page_size: int, request: pytest.Fi
     tokenizer = load_tokenizer(find_model(str(folder)))
     prompts = [tokenizer.encode_rendered(prompt).tolist() for prompt in PROMPTS[::2]]
     oracle = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    assert ours(str(folder), prompts, page_size=page_size) == theirs(oracle, prompts, tokenizer.end_ids)
+    expected = theirs(oracle, prompts, tokenizer.end_ids, TOKENS)
+    assert ours(str(folder), prompts, TOKENS, page_size=page_size) == expected
