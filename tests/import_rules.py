@@ -18,6 +18,7 @@ ARROWS: dict[str, set[str]] = {
     "client": {"text"},
     "text": set(),
     "worker": {"scheduler", "grammar", "model"},
+    "simulate": {"scheduler"},
     "scheduler": {"cache"},
     "cache": set(),
     "grammar": {"text"},
@@ -30,7 +31,7 @@ ARROWS: dict[str, set[str]] = {
 """What each part imports directly; an arrow includes what lies behind it."""
 
 PARTS = {"cli", *ARROWS}
-TORCH_FREE = {"protocol", "text", "grammar", "cache", "scheduler", "lang", "client", "errors", "config"}
+TORCH_FREE = {"protocol", "text", "grammar", "cache", "scheduler", "simulate", "lang", "client", "errors", "config"}
 BRINGS_TORCH = ("torch", "safetensors.torch", "transformers")
 
 

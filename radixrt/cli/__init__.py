@@ -17,6 +17,7 @@ from radixrt.cli.extras import missing_extra
 from radixrt.cli.grammar import grammar
 from radixrt.cli.run import run
 from radixrt.cli.serve import serve
+from radixrt.cli.simulate import simulate
 from radixrt.errors import RadixError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -41,6 +42,7 @@ app.command(no_args_is_help=True)(run)
 app.command()(serve)
 app.command()(chat)
 app.command()(doctor)
+app.command(no_args_is_help=True)(simulate)
 app.add_typer(grammar, name="grammar")
 
 
