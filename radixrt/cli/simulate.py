@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from radixrt.simulate.report import Report
     from radixrt.simulate.setups import Machine, Setup
     from radixrt.simulate.source import Source
+    from radixrt.simulate.trace import Trace
 
 _TABLE_WIDTH = 100
 
@@ -72,7 +74,6 @@ def simulate(
     from radixrt.cache.eviction import POLICIES
     from radixrt.scheduler.policy import SCHEDULE_POLICIES
     from radixrt.simulate.costs import CostModel
-    from radixrt.simulate.optimum import reusable_tokens
     from radixrt.simulate.plot import check_plot
     from radixrt.simulate.plot import plot as write_plot
     from radixrt.simulate.setups import REUSES, Machine, comparison
@@ -88,11 +89,11 @@ def simulate(
     machine = Machine(cache_tokens, max_running, step_tokens)
     costs = CostModel(cost_step, cost_prefill, cost_decode, cost_context)
     loaded = source.load()
-    reports = _replay(source, len(loaded), setups, machine, costs, processes or os.cpu_count() or 1)
+    reports, reusable = _replay(source, loaded, setups, machine, costs, processes or os.cpu_count() or 1)
     count = len(loaded)
     prompts = sum(len(request.prompt) for request in loaded)
     outputs = sum(len(request.output) for request in loaded)
-    optimum = reusable_tokens(loaded) / prompts
+    optimum = reusable / prompts
     # A narrow terminal breaks the lines; cut numbers would be worse.
     console = Console(width=max(Console().width, _TABLE_WIDTH))
     console.print(
@@ -116,29 +117,29 @@ def _source(trace: Path | None, generate: str | None, requests: int, seed: int, 
 
 
 def _replay(
-    source: Source, requests: int, setups: Sequence[Setup], machine: Machine, costs: CostModel, processes: int
-) -> list[Report]:
-    """With a bar for each setup, on standard error."""
+    source: Source, trace: Trace, setups: Sequence[Setup], machine: Machine, costs: CostModel, processes: int
+) -> tuple[list[Report], int]:
+    """The reports, and the tokens that could be reused at most; with a bar for each, on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from radixrt.simulate.compare import compare
+    from radixrt.simulate.optimum import reusable_tokens
     from radixrt.simulate.simulation import Simulation
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks = [progress.add_task(setup.name, total=requests) for setup in setups]
+        tasks = [progress.add_task(setup.name, total=len(trace)) for setup in setups]
+        best = progress.add_task("the optimum", total=len(trace))
+
+        def show(place: int, ended: int) -> None:
+            progress.update(tasks[place], completed=ended)
+
         if len(setups) == 1:
-            simulation = Simulation(source.load(), setups[0], machine, costs)
-            return [simulation.run(lambda ended: progress.update(tasks[0], completed=ended))]
-        return compare(
-            source,
-            setups,
-            machine,
-            costs,
-            processes,
-            lambda place, ended: progress.update(tasks[place], completed=ended),
-        )
+            reports = [Simulation(trace, setups[0], machine, costs).run(partial(show, 0))]
+        else:
+            reports = compare(source, setups, machine, costs, processes, show)
+        return reports, reusable_tokens(trace, lambda counted: progress.update(best, completed=counted))
 
 
 def _table(setups: Sequence[Setup], reports: Sequence[Report], optimum: float) -> Table:

@@ -44,7 +44,7 @@ def replay(
     ids=lambda setup: setup.name,
 )
 def test_a_leap_is_equal_to_its_steps(kind: str, setup: Setup) -> None:
-    trace = generate(kind, 80, seed=3, rate=12.0)
+    trace = generate(kind, 50, seed=3, rate=12.0)
     *stepped, plans = replay(trace, setup, TIGHT, leaping=False)
     *leapt, fewer_plans = replay(trace, setup, TIGHT, leaping=True)
     assert leapt == stepped
@@ -53,7 +53,7 @@ def test_a_leap_is_equal_to_its_steps(kind: str, setup: Setup) -> None:
 
 
 def test_a_leap_is_equal_to_its_steps_where_requests_are_preempted() -> None:
-    trace = generate("few-shot", 60, seed=1, rate=200.0)
+    trace = generate("few-shot", 40, seed=1, rate=200.0)
     machine = Machine(cache_tokens=4_000, max_running=12, step_tokens=512)
     *stepped, _ = replay(trace, Setup("none"), machine, leaping=False)
     *leapt, _ = replay(trace, Setup("none"), machine, leaping=True)

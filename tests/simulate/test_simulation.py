@@ -15,7 +15,7 @@ from radixrt.simulate.setups import REUSES, Machine, Setup, comparison
 from radixrt.simulate.simulation import Simulation
 from radixrt.simulate.trace import InvalidTrace, Pieces, Trace, TraceRequest, made_up_output
 
-ROOMY = Machine(cache_tokens=4_000_000)
+ROOMY = Machine(cache_tokens=200_000)
 
 
 def replay(trace: Trace, setup: Setup, machine: Machine = ROOMY) -> Report:
@@ -24,7 +24,7 @@ def replay(trace: Trace, setup: Setup, machine: Machine = ROOMY) -> Report:
 
 def one_at_a_time(kind: str) -> list[TraceRequest]:
     """Requests so far apart that none waits for another; nothing else of their programs is left."""
-    trace = generate(kind, 120, seed=5, rate=10.0)
+    trace = generate(kind, 60, seed=5, rate=10.0)
     return [TraceRequest(1000.0 * i, r.prompt, r.output, tenant=r.tenant) for i, r in enumerate(trace)]
 
 
