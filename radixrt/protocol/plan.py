@@ -16,6 +16,8 @@ from radixrt.protocol.events import TokenLogprob
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.sampling import SamplingParams
 
+SAMPLED_BEFORE = -1
+"""In place of a token id: the token that the same request samples in the plan before this one."""
 NO_MASKS = np.empty((0, 0), dtype=np.int32)
 
 
@@ -72,7 +74,7 @@ class StepPlan:
     requests: tuple[int, ...]
     """Request of each row."""
     token_ids: IdArray
-    """int32 [tokens]"""
+    """int32 [tokens]; `SAMPLED_BEFORE` only where plans are made while others are in flight"""
     query_starts: NDArray[np.int32]
     """int32 [rows + 1]"""
     context_lengths: NDArray[np.int32]

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixrt.protocol.ids import IdArray
-from radixrt.protocol.plan import PageCopy, SampleSpec, ScoreSpec, StepPlan
+from radixrt.protocol.plan import SAMPLED_BEFORE, PageCopy, SampleSpec, ScoreSpec, StepPlan
 from radixrt.scheduler.request import Request, Running
 
 _NO_IDS = np.empty(0, dtype=np.int32)
+_AHEAD = np.array([SAMPLED_BEFORE], dtype=np.int32)
 
 
 class Row(NamedTuple):
@@ -23,6 +24,16 @@ class Row(NamedTuple):
     start: int
     length: int
     copy: PageCopy | None
+    ahead: bool
+    """Its one token is still being sampled, in the plan before."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether what it was planned for is what came: the request runs on, and has just the tokens before it."""
+        running = self.running
+        if self.request.state is not running or running.computed != self.start:
+            return False
+        return not self.ahead or len(self.request.tokens) == self.start + 1
 
 
 def assemble(step: int, rows: Sequence[Row]) -> StepPlan:
@@ -31,13 +42,13 @@ def assemble(step: int, rows: Sequence[Row]) -> StepPlan:
     lengths: list[int] = []
     samples: list[SampleSpec] = []
     scores: list[ScoreSpec] = []
-    for index, (request, _, start, length, _) in enumerate(rows):
+    for index, (request, _, start, length, _, ahead) in enumerate(rows):
         end = start + length
-        tokens.append(request.tokens.view(start, end))
+        tokens.append(_AHEAD if ahead else request.tokens.view(start, end))
         lengths.append(end)
         if request.unscored is not None:
             scores.append(_score_spec(index, request, start, end, request.unscored))
-        elif end == len(request.tokens):  # The last known token: its logits choose the next.
+        elif end == len(request.tokens) + ahead:  # The last token: its logits choose the next.
             samples.append(_sample_spec(index, request, end))
     tables = [row.running.pages for row in rows]
     return StepPlan(

@@ -52,18 +52,42 @@ class Waiting:
 class Running:
     """In the batch. Its page table is the leased pages, which the tree owns, then its own."""
 
-    __slots__ = ("_page_size", "awaited", "computed", "copy_pending", "lease", "own_pages", "pages", "room")
+    __slots__ = (
+        "_page_size",
+        "awaited",
+        "computed",
+        "copy_pending",
+        "in_flight",
+        "lease",
+        "own_pages",
+        "pages",
+        "room",
+        "stale",
+        "tokens_in_flight",
+    )
 
     def __init__(self, lease: Lease, page_size: int) -> None:
         self._page_size = page_size
         self.lease = lease
         self.computed = lease.length
-        """Tokens whose keys and values are in the pages: the next row begins at this position."""
+        """Tokens whose keys and values are known to be in the pages."""
+        self.in_flight = 0
+        """Rows in plans whose results have not been applied..."""
+        self.tokens_in_flight = 0
+        """...and their tokens."""
+        self.stale = False
+        """A row in flight was planned for one more token than before, and it was not one: nothing more is planned
+        until that row has come back."""
         self.copy_pending = False
         """The lease's partial page is still to be copied into the first own page."""
         self.awaited = False
         """A waiting request shares a prefix that this one is computing."""
         self.hold(np.empty(0, dtype=np.int32))
+
+    @property
+    def planned(self) -> int:
+        """Tokens that are computed, or are being computed by plans in flight: the next row begins at this position."""
+        return self.computed + self.tokens_in_flight
 
     def hold(self, own_pages: NDArray[np.int32]) -> None:
         """From now on these are its own pages; also to be called when the lease has changed."""
@@ -149,6 +173,18 @@ class Request:
                 return "prefilling" if self.state.computed < self.prompt_length else "decoding"
             case Ended():
                 return "ended"
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """Whether a row may be planned for a token that is still being sampled: nothing but its position must count."""
+        params = self.params
+        return (
+            params.constraint is None
+            and params.repetition_penalty == 1.0
+            and params.frequency_penalty == 0.0
+            and params.presence_penalty == 0.0
+            and len(self.tokens) + 1 < self.token_limit
+        )
 
     def running(self) -> Running:
         """The running state; a request in any other state is a fault of the caller."""

@@ -7,6 +7,7 @@ requests while the token budget lasts. When pages run out, the youngest running 
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,7 +74,8 @@ class Scheduler:
         """The batch, oldest arrival first."""
         self._most_running = min(limits.max_running, limits.step_tokens)
         """No more than a step has tokens for: so every decoding request gets one in every step."""
-        self._planned: list[Row] = []
+        self._in_flight: deque[list[Row]] = deque()
+        """The rows of each plan that was made and not applied, oldest first."""
         self._arrivals = 0
 
     @property
@@ -118,14 +120,16 @@ class Scheduler:
         return True
 
     def preempt(self, request: Request) -> None:
-        """Send a running request back to the queue; it will resume with exactly the tokens it has."""
+        """Send a running request without rows in flight back to the queue; it resumes with exactly its tokens."""
+        if request.running().in_flight:
+            raise RuntimeError(f"request {request.id} has rows in flight")
         self._transitions.preempt(request)
         self._running.remove(request)
         self._queue.add(request, self._transitions.cached_prefix(request), following=False)
         self.counters.preemptions += 1
 
     def plan(self) -> StepPlan | None:
-        """The next step, or None when there is nothing to compute."""
+        """The next step, or None when there is nothing to compute until a plan in flight has been applied."""
         preempted_before = self.counters.preemptions
         rows: dict[int, Row] = {}
         prefilling: list[Request] = []
@@ -134,37 +138,43 @@ class Scheduler:
         if len(self._queue) and self.counters.preemptions == preempted_before:
             self._admission.expect(prefilling)
             self._plan_admissions(rows, prefilling, budget)
-        self._planned = list(rows.values())
         if not rows:
             return None
+        planned = list(rows.values())
+        for row in planned:
+            row.running.in_flight += 1
+            row.running.tokens_in_flight += row.length
+        self._in_flight.append(planned)
         self.counters.steps += 1
-        return assemble(self.counters.steps, self._planned)
+        return assemble(self.counters.steps, planned)
+
+    def valid_rows(self) -> list[bool]:
+        """For each row of the oldest plan in flight, whether its result counts: not for a request that has ended or was
+        aborted since, nor for one that did not accept just the one token that the row was planned for."""
+        return [row.is_valid for row in self._in_flight[0]]
 
     def apply(self, plan: StepPlan, outcomes: Sequence[Outcome]) -> None:
-        """Take in what the step brought: one outcome for each of the plan's samples, in their order."""
-        rows, self._planned = self._planned, []
+        """Take in what the oldest plan in flight brought: one outcome for each of its samples, in their order.
+
+        An outcome has any number of tokens. With none the last token is computed again.
+        """
         of_row = {spec.row: outcome for spec, outcome in zip(plan.samples, outcomes, strict=True)}
-        for index, row in enumerate(rows):
-            if not isinstance(row.request.state, Running):
-                continue  # Aborted while the step ran.
-            self._transitions.advance(row.request, row.length)
-            if row.request.unscored is not None:
-                self._note_scored(row.request, row.request.unscored)
-                continue
-            outcome = of_row.get(index)
-            if outcome is None:
-                continue
-            for token in outcome.tokens:
-                row.request.tokens.append(token)
-            if outcome.ended:
-                self._end(row.request)
+        for index, row in enumerate(self._in_flight.popleft()):
+            request, running = row.request, row.running
+            valid = row.is_valid
+            running.in_flight -= 1
+            running.tokens_in_flight -= row.length
+            if request.state is not running:
+                continue  # It ended, or was aborted, while the step ran.
+            if valid:
+                self._take(row, of_row.get(index))
+            running.stale = running.stale and running.in_flight > 0
         self.counters.tokens_computed += len(plan.token_ids)
         self.counters.page_copies += len(plan.copies)
 
     def fail(self) -> list[int]:
-        """The planned step was not computed: end its requests, keeping only what earlier steps wrote."""
-        rows, self._planned = self._planned, []
-        failed = [row.request for row in rows if isinstance(row.request.state, Running)]
+        """The oldest plan in flight was not computed: end its requests, keeping only what earlier steps wrote."""
+        failed = [row.request for row in self._in_flight.popleft() if row.request.state is row.running]
         for request in failed:
             self._end(request)
         return [request.id for request in failed]
@@ -184,9 +194,11 @@ class Scheduler:
                 continue  # Preempted on the way.
             if running.computed < request.prompt_length:
                 prefilling.append(request)
-            if len(request.tokens) - running.computed > 1:
+            if running.in_flight and not _can_follow(request, running):
+                continue
+            if len(request.tokens) - running.planned > 1:
                 chunks.append((request, running))
-            else:
+            elif budget:
                 budget = self._plan_row(rows, request, running, budget)
         for request, running in chunks:
             if budget and request.state is running:
@@ -195,10 +207,13 @@ class Scheduler:
 
     def _plan_row(self, rows: dict[int, Row], request: Request, running: Running, budget: int) -> int:
         """Plan the request's next row, preempting younger ones for its pages; returns the budget left."""
-        start = running.computed
-        count = min(len(request.tokens) - start, budget)
+        start = running.planned
+        ahead = start == len(request.tokens)
+        count = 1 if ahead else min(len(request.tokens) - start, budget)
         while start + count > running.room and not self._transitions.grow(running, start + count):
             victim = self._running[-1]
+            if victim.running().in_flight:
+                return budget  # Who may be sent away is known when the plans in flight have been applied.
             if len(self._running) == 1 and not running.copy_pending:
                 raise RuntimeError(f"request {request.id} alone does not fit the pool")
             dropped = rows.pop(victim.id, None)
@@ -206,8 +221,8 @@ class Scheduler:
             self.preempt(victim)
             if victim is request:
                 return budget
-        copy = self._transitions.pending_copy(running) if running.copy_pending else None
-        rows[request.id] = Row(request, running, start, count, copy)
+        copy = self._transitions.pending_copy(running) if running.copy_pending and not running.in_flight else None
+        rows[request.id] = Row(request, running, start, count, copy, ahead)
         return budget - count
 
     def _plan_admissions(self, rows: dict[int, Row], prefilling: list[Request], budget: int) -> None:
@@ -236,6 +251,20 @@ class Scheduler:
             self.counters.prompt_tokens += request.prompt_length
             self.counters.cached_tokens += request.cached_tokens or 0
 
+    def _take(self, row: Row, outcome: Outcome | None) -> None:
+        """A valid row was computed, and sampled if there is an outcome."""
+        request, running = row.request, row.running
+        again = outcome is not None and not outcome.tokens and not outcome.ended
+        self._transitions.advance(request, row.length - again)
+        if request.unscored is not None:
+            self._note_scored(request, request.unscored)
+        elif outcome is not None:
+            for token in outcome.tokens:
+                request.tokens.append(token)
+            running.stale = running.in_flight > 0 and len(outcome.tokens) != 1
+            if outcome.ended:
+                self._end(request)
+
     def _note_scored(self, request: Request, unscored: int) -> None:
         """The computed tokens' logits have scored all tokens up to the one after them."""
         computed = request.running().computed
@@ -250,6 +279,16 @@ class Scheduler:
             self._queue.remove(request)
         self._transitions.end(request)
         del self._requests[request.id]
+
+
+def _can_follow(request: Request, running: Running) -> bool:
+    """Whether a further row may be planned for a request while one of its rows is in flight."""
+    if running.stale or request.unscored is not None:
+        return False
+    if running.planned < len(request.tokens):
+        return True  # The next chunk of its prompt.
+    # Who is awaited shares its last page when its prompt is computed, and goes on in another.
+    return request.may_run_ahead and not running.awaited and running.planned == len(request.tokens)
 
 
 def _arrival(request: Request) -> int:

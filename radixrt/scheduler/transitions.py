@@ -91,7 +91,8 @@ class Transitions:
         if not self._reuse or (count == 1 and not running.awaited):
             return  # A decode row's page enters the tree when the request leaves the batch.
         self._publish_whole_pages(request, running)
-        if running.awaited and running.computed == len(request.tokens):
+        # A row in flight writes to the page that would be shared: then whoever waits does without its last tokens.
+        if running.awaited and running.computed == len(request.tokens) and not running.in_flight:
             self._share_tail(request, running)
             running.awaited = False
 

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,25 +21,19 @@ from radixrt.grammar.interface import Grammar, mask_words
 from radixrt.protocol import sampling
 from radixrt.protocol.events import TokenLogprob, Usage
 from radixrt.protocol.ids import IdArray
-from radixrt.protocol.plan import SampledToken, SampleFailure, ScoreSpec, StepPlan, StepResult
+from radixrt.protocol.plan import SampledToken, SampleFailure, ScoreSpec, StepPlan
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.scheduler.request import Origin, Request, TokenBuffer
 from radixrt.scheduler.scheduler import Outcome, Scheduler
 from radixrt.worker.constrained import Constrained
 from radixrt.worker.grammar_queue import Compiler, GrammarQueue
 from radixrt.worker.output import End, Output, Vocabulary
+from radixrt.worker.pipeline import Executor, Pipeline
 from radixrt.worker.scoring import ScoreCompletion, Scoring
 
 _log = logging.getLogger(__name__)
 _NOWHERE = Origin()
-
-
-class Executor(Protocol):
-    """Runs step plans."""
-
-    def submit(self, plan: StepPlan) -> StepResult:
-        """Compute the plan. Raises if the step as a whole failed; a row's own fault is its `SampleFailure`."""
-        ...
+_NOTHING = Outcome((), ended=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +90,13 @@ class Engine:
         vocabulary: Vocabulary,
         end_ids: frozenset[int],
         compiler: Compiler,
+        *,
+        depth: int = 1,
     ) -> None:
+        """`depth`: how many plans may be in flight (see `Pipeline`)."""
         self.scheduler = scheduler
         self.grammars = GrammarQueue(compiler)
-        self._executor = executor
+        self._pipeline = Pipeline(executor, depth)
         self._vocabulary = vocabulary
         self._end_ids = end_ids
         self._live: dict[int, _Live] = {}
@@ -110,13 +107,13 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is live."""
-        return bool(self._live or self._scorings)
+        """Whether a request is live, or a step on its way."""
+        return bool(self._live or self._scorings or len(self._pipeline))
 
     @property
     def stalled(self) -> bool:
         """Whether all that is live waits for its grammar, so that a step would bring nothing until one is ready."""
-        return len(self.grammars) == len(self._live) > 0 and not self._scorings
+        return len(self.grammars) == len(self._live) > 0 and not self._scorings and not len(self._pipeline)
 
     def add(
         self, prompt: IdArray, params: SamplingParams, *, seed: int, choice: int = 0, origin: Origin = _NOWHERE
@@ -189,33 +186,35 @@ class Engine:
         return True
 
     def step(self) -> list[EngineEvent]:
-        """Compute one step and tell what it brought. A step that fails ends the requests in it, and no others."""
+        """Wait for one step and tell what it brought, having planned as many more as may be on their way.
+
+        A step that fails ends the requests in it, and no others.
+        """
         events: list[EngineEvent] = []
         for request, compiled in self.grammars.take():
             self._start_constrained(request, compiled, events)
-        plan = self.scheduler.plan()
-        if plan is None:
+        while self._pipeline.has_room and (plan := self.scheduler.plan()) is not None:
+            self._pipeline.submit(self._with_masks(plan))
+        if not len(self._pipeline):
             return events
-        plan = self._with_masks(plan)
-        try:
-            result = self._executor.submit(plan)
-        except Exception as error:
-            _log.exception("step %d failed", plan.step)
-            fault = InternalError(f"the step that computed this request failed: {error}")
+        plan, result = self._pipeline.take()
+        if isinstance(result, Exception):
+            _log.error("step %d failed", plan.step, exc_info=result)
+            fault = InternalError(f"the step that computed this request failed: {result}")
             return events + [self._failure(request, fault) for request in self.scheduler.fail()]
+        valid = self.scheduler.valid_rows()
         outcomes = [
-            self._take(plan.requests[spec.row], sampled, events)
+            self._take(plan.requests[spec.row], sampled, events) if valid[spec.row] else _NOTHING
             for spec, sampled in zip(plan.samples, result.sampled, strict=True)
         ]
         for score, scored in zip(plan.scores, result.scored, strict=True):
-            self._take_scores(plan.requests[score.row], score, scored, events)
+            if valid[score.row]:
+                self._take_scores(plan.requests[score.row], score, scored, events)
         self.scheduler.apply(plan, outcomes)
         return events
 
     def _take(self, request_id: int, sampled: SampledToken | SampleFailure, events: list[EngineEvent]) -> Outcome:
-        live = self._live.get(request_id)
-        if live is None:  # Aborted while the step ran.
-            return Outcome((), ended=True)
+        live = self._live[request_id]
         constrained = live.constrained
         if isinstance(sampled, SampleFailure):
             fault = constrained.fault if constrained is not None and constrained.fault is not None else sampled.error
@@ -240,9 +239,7 @@ class Engine:
     def _take_scores(
         self, request_id: int, spec: ScoreSpec, scored: tuple[float, ...] | SampleFailure, events: list[EngineEvent]
     ) -> None:
-        scoring = self._scorings.get(request_id)
-        if scoring is None:  # Aborted while the step ran.
-            return
+        scoring = self._scorings[request_id]
         if isinstance(scored, SampleFailure):
             events.append(self._failure(request_id, scored.error))
             self.scheduler.abort(request_id)

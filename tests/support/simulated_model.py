@@ -8,6 +8,7 @@ right only if every slot was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,16 @@ from numpy.typing import NDArray
 from radixrt.errors import InternalError
 from radixrt.protocol.events import TokenLogprob
 from radixrt.protocol.ids import IdArray, as_ids
-from radixrt.protocol.plan import NO_MASKS, SampledToken, SampleFailure, SampleSpec, ScoreSpec, StepPlan, StepResult
+from radixrt.protocol.plan import (
+    NO_MASKS,
+    SAMPLED_BEFORE,
+    SampledToken,
+    SampleFailure,
+    SampleSpec,
+    ScoreSpec,
+    StepPlan,
+    StepResult,
+)
 
 VOCABULARY_SIZE = 256
 END_ID = 0
@@ -78,6 +88,8 @@ class SimulatedExecutor:
         self.fail_next: Exception | None = None
         self.fail_sample: Callable[[SampleSpec], SampleFailure | None] = lambda spec: None
         self.fail_score: Callable[[ScoreSpec], SampleFailure | None] = lambda spec: None
+        self._last_sampled: dict[int, int] = {}
+        """By request."""
         self._row_prefixes: list[int] = []
         """The fingerprint at each of the step's tokens."""
         self._tokens = np.full(pages * page_size, -1, dtype=np.int64)
@@ -94,6 +106,9 @@ class SimulatedExecutor:
         sampled = tuple(
             self.fail_sample(spec) or _sampled(next_token(ends[spec.row], spec, plan.masks)) for spec in plan.samples
         )
+        for spec, one in zip(plan.samples, sampled, strict=True):
+            if isinstance(one, SampledToken):
+                self._last_sampled[plan.requests[spec.row]] = one.token
         return StepResult(plan.step, sampled, tuple(self._score(plan, spec) for spec in plan.scores))
 
     def _score(self, plan: StepPlan, spec: ScoreSpec) -> tuple[float, ...] | SampleFailure:
@@ -119,6 +134,9 @@ class SimulatedExecutor:
     def _run_row(self, plan: StepPlan, row: int) -> int:
         table = plan.pages[plan.page_starts[row] : plan.page_starts[row + 1]]
         tokens = plan.token_ids[plan.query_starts[row] : plan.query_starts[row + 1]]
+        if tokens[0] == SAMPLED_BEFORE:
+            assert len(tokens) == 1
+            tokens = as_ids([self._last_sampled[plan.requests[row]]])
         length = int(plan.context_lengths[row])
         assert len(tokens) >= 1
         assert len(set(table.tolist())) == len(table)
@@ -137,6 +155,22 @@ class SimulatedExecutor:
             self._prefixes[slot] = prefix
         self.rows_written += len(tokens)
         return prefix
+
+
+class LatentExecutor(SimulatedExecutor):
+    """Computes a plan no sooner than its result is asked for, hence after later plans were made and submitted."""
+
+    def submit(self, plan: StepPlan) -> Future[StepResult]:  # type: ignore[override]
+        return _Later(lambda: super(LatentExecutor, self).submit(plan))
+
+
+class _Later(Future[StepResult]):
+    def __init__(self, compute: Callable[[], StepResult]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def result(self, timeout: float | None = None) -> StepResult:
+        return self._compute()
 
 
 class LetterVocabulary:

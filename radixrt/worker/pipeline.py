@@ -1,0 +1,56 @@
+"""Plans on their way through an executor: up to `depth` at a time, their results taken in the order of submission."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from typing import Protocol
+
+from radixrt.protocol.plan import StepPlan, StepResult
+
+
+class Executor(Protocol):
+    """Runs step plans."""
+
+    def submit(self, plan: StepPlan) -> StepResult | Future[StepResult]:
+        """Compute the plan, after all that were submitted before: at once, or where a device works beside Python, soon.
+
+        Raises, here or in the future, if the step as a whole failed; a row's own fault is its `SampleFailure`.
+        """
+        ...
+
+
+class Pipeline:
+    """What was submitted and not yet taken. Depth 1 on a CPU; 2 where planning is to be hidden behind a device."""
+
+    def __init__(self, executor: Executor, depth: int) -> None:
+        if depth < 1:
+            raise ValueError(f"a pipeline of depth {depth}; it must be at least 1")
+        self._executor = executor
+        self._depth = depth
+        self._pending: deque[tuple[StepPlan, StepResult | Exception | Future[StepResult]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._pending) < self._depth
+
+    def submit(self, plan: StepPlan) -> None:
+        """Hand a plan to the executor."""
+        try:
+            self._pending.append((plan, self._executor.submit(plan)))
+        except Exception as error:
+            # It has its turn behind what was submitted before it.
+            self._pending.append((plan, error))
+
+    def take(self) -> tuple[StepPlan, StepResult | Exception]:
+        """The oldest plan and its result, or what the step failed with; waits for it."""
+        plan, result = self._pending.popleft()
+        if isinstance(result, Future):
+            try:
+                result = result.result()
+            except Exception as error:
+                result = error
+        return plan, result
