@@ -3,7 +3,8 @@
 Mooncake: `timestamp` (milliseconds), `input_length`, `output_length`, `hash_ids`, one for each 512 tokens.
 
 Our own: `timestamp` (milliseconds), `tokens`, and either `output` (token ids) or `output_length`; where known also
-`id`, `program`, `parent` (the `id` of an earlier line), `pause` (milliseconds after the parent's end) and `tenant`.
+`id`, `program`, `parent` (the `id` of an earlier line), `pause` (milliseconds after the parent's end), `tenant`
+and `priority`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     parent: _Name | None = None
     pause: _Milliseconds = 0.0
     tenant: str | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] = 0
 
 
 def read_trace(path: Path) -> list[TraceRequest]:
@@ -128,6 +130,7 @@ class _Reader:
                 parent,
                 line.pause / 1000,
                 line.tenant,
+                line.priority,
             )
         )
 

@@ -115,7 +115,7 @@ class Simulation:
             seed=0,
             choice=0,
             end_ids=_NO_ENDS,
-            origin=Origin(traced.namespace, siblings=traced.parent, work_left=work_left),
+            origin=Origin(traced.namespace, traced.parent, traced.priority, work_left),
         )
         self._live[place] = _Live(request, output, came)
         self.scheduler.add(request)

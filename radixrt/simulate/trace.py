@@ -82,6 +82,8 @@ class TraceRequest:
     """Seconds between the parent's end and this request: a tool runs, a person types."""
     tenant: str | None = None
     """Tenants share no prefixes."""
+    priority: int = 0
+    """For the schedule policy `priority`: the highest goes first."""
 
     @property
     def tokens(self) -> int:

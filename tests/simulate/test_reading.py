@@ -78,6 +78,7 @@ def test_a_line_of_our_own_is_read() -> None:
         (OWN | {"parent": "a"}, "parent"),
         (OWN | {"speed": 1}, "speed"),
         (OWN | {"pause": -5}, "pause"),
+        (OWN | {"priority": 0.5}, "priority"),
         ([1, 2], None),
     ],
 )

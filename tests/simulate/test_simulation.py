@@ -100,6 +100,19 @@ def test_a_request_comes_a_pause_after_its_parent_and_not_before_its_own_time() 
     assert second < late < third
 
 
+def test_priorities_of_the_trace_decide_under_that_policy() -> None:
+    ids: IdArray = np.arange(8, dtype=np.int32)
+    trace = [TraceRequest(0.0, Pieces(ids + 10 * i), ids[: i + 1], priority=i) for i in range(4)]
+    machine = Machine(max_running=1)
+    ends = {}
+    for policy in ("fcfs", "priority"):
+        simulation = Simulation(trace, Setup("none", policy), machine, CostModel(step=1.0))
+        simulation.run()
+        ends[policy] = [round(end) for end in simulation.ends]
+    # One step a token: 1 to 4 of them in the order of arrival, or the longest first, which has the highest priority.
+    assert ends == {"fcfs": [1, 3, 6, 10], "priority": [4, 7, 9, 10]}
+
+
 def test_hints_of_live_programs_save_tokens_when_the_cache_is_small() -> None:
     trace = generate("chat", 300, seed=0, rate=10.0)
     machine = Machine(cache_tokens=40_000)
