@@ -43,7 +43,9 @@ def leap(
     context = 0
     for request in running:
         state = request.running()
-        if state.computed + 1 != len(request.tokens) or state.copy_pending or state.awaited or not request.generated:
+        if state.computed + 1 != len(request.tokens) or not request.generated:
+            return now
+        if state.copy_pending or state.awaited or state.in_flight:
             return now
         steps = min(steps, len(output_of(request.id)) - request.generated - 1)
         context += len(request.tokens)
