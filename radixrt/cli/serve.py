@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import socket
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
 from radixrt.cli.options import ContextLengthOption, DtypeOption, KernelsOption, ModelOption, PageSizeOption
-from radixrt.config import DEFAULT_MODEL, WorkerConfig
+from radixrt.config import DEFAULT_MODEL
 from radixrt.server.settings import DEFAULT_DRAIN_SECONDS, DEFAULT_PORT, ServerSettings, check
 
 
@@ -62,9 +61,10 @@ def serve(
     """
     import asyncio
 
+    from radixrt.client.worker_config import worker_config
     from radixrt.server.listener import listen
 
-    worker = _worker_config(
+    worker = worker_config(
         model=model,
         dtype=dtype,
         device=device,
@@ -101,12 +101,3 @@ async def _run(settings: ServerSettings, listener: socket.socket) -> None:
 
 def _announce(url: str) -> None:
     print(f"radixrt is ready at {url}", flush=True)
-
-
-def _worker_config(**options: Any) -> WorkerConfig:
-    from radixrt.client.generation import invalid
-
-    try:
-        return msgspec.convert(options, WorkerConfig)
-    except msgspec.ValidationError as error:
-        raise invalid(WorkerConfig, error) from error

@@ -8,9 +8,7 @@ import queue
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeGuard, cast, overload
-
-import msgspec
+from typing import Literal, TypeAlias, TypeGuard, cast, overload
 
 from radixrt.client.connection import WorkerConnection
 from radixrt.client.generation import (
@@ -19,7 +17,6 @@ from radixrt.client.generation import (
     Prompt,
     Sampling,
     checked_params,
-    invalid,
     plain_node,
     prompt_segment,
 )
@@ -27,8 +24,9 @@ from radixrt.client.loop import EventLoop, shared_loop
 from radixrt.client.progress import LoadLine, ProgressLine
 from radixrt.client.scoring import OptionScores, PromptScores, score_options, score_prompt
 from radixrt.client.session import TextSession
+from radixrt.client.worker_config import worker_config
 from radixrt.client.worker_process import WorkerProcess
-from radixrt.config import DEFAULT_MODEL, WorkerConfig, check
+from radixrt.config import DEFAULT_MODEL
 from radixrt.errors import InvalidRequest, WorkerUnavailable
 from radixrt.protocol.events import Piece, TextEvent
 from radixrt.protocol.messages import Stats, TreeNode, Welcome
@@ -76,7 +74,7 @@ class Runtime:
         threads: int | None = None,
         log_level: Literal["debug", "info", "warning", "error"] = "warning",
     ) -> None:
-        config = _config(
+        config = worker_config(
             model=os.fspath(model),
             dtype=dtype,
             device=device,
@@ -269,16 +267,6 @@ class Runtime:
         session = self.open_program(on_event)
         session.submit([node])
         return session
-
-
-def _config(**options: Any) -> WorkerConfig:
-    """The options as a configuration of the right types and ranges."""
-    try:
-        config = msgspec.convert(options, WorkerConfig)
-    except msgspec.ValidationError as error:
-        raise invalid(WorkerConfig, error) from error
-    check(config)
-    return config
 
 
 def _end(loop: EventLoop, worker: WorkerProcess, connection: WorkerConnection) -> None:
