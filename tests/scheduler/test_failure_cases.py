@@ -140,6 +140,27 @@ def test_of_an_aborted_prompt_only_what_was_computed_is_reused(page_size: int, c
     assert bench.outputs[again] == greedy_answer(prompt, 8)
 
 
+@pytest.mark.parametrize("max_tokens", [1, 8])
+@pytest.mark.parametrize("page_size", PAGE_SIZES)
+def test_a_prompt_that_is_wholly_cached_still_has_a_row_to_compute(page_size: int, max_tokens: int) -> None:
+    """C02: lengths at and beside the ends of pages, each sent twice."""
+    rng = np.random.default_rng(19)
+    params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
+    for length in {page_size, 2 * page_size, 2 * page_size - 1, 2 * page_size + 1}:
+        bench = Bench(512 // page_size, page_size, step_tokens=256)
+        prompt = random_prompt(rng, length)
+        first = bench.add(prompt, params)
+        bench.run()
+        whole = bench.executor.plans[-1].requests, bench.cache.match_length((), as_ids(prompt))
+        assert whole == ((first,), length), "the prompt is not wholly cached"
+        again = bench.add(prompt, params)
+        before = len(bench.executor.plans)
+        bench.run()
+        assert len(bench.executor.plans[before].token_ids) == 1
+        assert (bench.cached[first], bench.cached[again]) == (0, length - 1)
+        assert bench.outputs[again] == bench.outputs[first] == greedy_answer(prompt, max_tokens)
+
+
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
 def test_what_was_cached_when_a_request_came_may_be_gone_when_its_turn_comes(page_size: int) -> None:
     """C14: the pool holds three prompts; eight wait that share a prefix, which is evicted before they are admitted."""

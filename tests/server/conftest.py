@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from radixrt.config import WorkerConfig
+from radixrt.protocol.messages import Stats
 from radixrt.server.listener import listen
 from radixrt.server.service import Service
 from radixrt.server.settings import ServerSettings
@@ -54,6 +55,11 @@ class RunningServer:
     def _announce(self, url: str) -> None:
         self.url = url
         self._ready.set()
+
+
+def worker_stats(server: RunningServer) -> Stats:
+    """What the server's worker counts."""
+    return asyncio.run_coroutine_threadsafe(server.service.supervisor.stats(), server.loop).result(START_SECONDS)
 
 
 def tiny_config(model: Path) -> WorkerConfig:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -12,8 +14,9 @@ import openai
 import pydantic
 import pytest
 
-from tests.server.conftest import RunningServer
+from tests.server.conftest import RunningServer, worker_stats
 from tests.server.replies import chunks, events
+from tests.support.processes import wait_until
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -146,3 +149,29 @@ def test_a_constraint_that_cannot_be_enforced_is_refused_by_name(
     assert error["param"] == param, error
     assert all(name in error["message"] for name in named), error
     assert http.post(COMPLETIONS, json={"prompt": "One", "max_tokens": 1}).status_code == 200
+
+
+def test_clients_that_leave_while_their_grammar_is_compiled_take_it_from_nobody(
+    server: RunningServer, http: httpx.Client
+) -> None:
+    """S07, with an enum of 20,000 strings: the client leaves after 50 ms, another one stays."""
+    for attempt in range(20):
+        words = [f"{attempt:02d}-{number:05d}" for number in range(20_000)]
+        body = {"messages": QUESTION, "json_schema": {"enum": words}, **SAMPLED}
+        before = worker_stats(server).aborts.get("awaiting grammar", 0)
+        with ThreadPoolExecutor() as threads:
+            staying = threads.submit(http.post, CHAT, json=body)
+            with suppress(httpx.TimeoutException):
+                httpx.post(server.url + CHAT, json=body, timeout=0.05)
+            reply = staying.result()
+        assert reply.status_code == 200, reply.text
+        (choice,) = reply.json()["choices"]
+        assert json.loads(choice["message"]["content"]) in words
+        wait_until(lambda: worker_stats(server).running == 0, 30)
+        if worker_stats(server).aborts.get("awaiting grammar", 0) > before:
+            break
+    else:
+        pytest.fail("nobody left while a grammar was being compiled")
+    refused = http.post(CHAT, json={"messages": QUESTION, "json_schema": {"type": "text"}})
+    assert refused.status_code == 400
+    assert "text" in refused.json()["error"]["message"]

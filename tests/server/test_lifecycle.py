@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -20,8 +19,7 @@ import pytest
 
 from radixrt.client import worker_process
 from radixrt.config import WorkerConfig
-from radixrt.protocol.messages import Stats
-from tests.server.conftest import RunningServer
+from tests.server.conftest import RunningServer, worker_stats
 from tests.support.processes import SCRIPTED_WORKER, is_running, wait_until
 from tests.support.scripted_worker import BREAK, FAULT, KILL
 
@@ -60,10 +58,6 @@ def start(monkeypatch: pytest.MonkeyPatch, socket_home: Path, tiny_llama: Path) 
 @pytest.fixture
 def scripted(start: Start) -> RunningServer:
     return start()
-
-
-def worker_stats(server: RunningServer) -> Stats:
-    return asyncio.run_coroutine_threadsafe(server.service.supervisor.stats(), server.loop).result(30)
 
 
 def read_stream(server: RunningServer, body: dict[str, Any], began: threading.Event | None = None) -> list[str]:

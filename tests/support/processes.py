@@ -30,3 +30,9 @@ def children_of(pid: int) -> list[int]:
     listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
     pairs = [map(int, line.split()) for line in listing.stdout.splitlines()]
     return [child for child, parent in pairs if parent == pid and is_running(child)]
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that the process has in use."""
+    listing = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return int(listing.stdout) * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from radixrt.cache.prefix_cache import PrefixCache
+from radixrt.config import WorkerConfig
 from radixrt.kernels.registry import load_backend
 from radixrt.model.loader import load_model
 from radixrt.protocol.ids import IdArray, as_ids
@@ -21,6 +23,7 @@ from radixrt.scheduler.scheduler import Limits, Scheduler
 from radixrt.text.model_files import find_model
 from radixrt.text.tokenizer import load_tokenizer
 from radixrt.worker import executor
+from radixrt.worker.build import build_engine
 from radixrt.worker.engine import Completion, Engine
 from radixrt.worker.executor import ModelExecutor
 from tests.support.word_grammars import WordCompiler
@@ -134,6 +137,32 @@ def test_thirty_prompts_answer_the_same_cold_warm_and_in_a_crowd(
         assert max(len(plan.requests) for plan in bench.plans) == 3
         assert torch.equal(cold, warm)
         assert torch.equal(cold, crowded)
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_prompts_that_end_with_a_page_answer_the_same_when_wholly_cached(tiny_llama: Path, page_size: int) -> None:
+    """C02, on a real model: one row is computed again for its logits, whether one token is asked for or more."""
+    rng = np.random.default_rng(6)
+    config = WorkerConfig(model=str(tiny_llama), dtype="float32", kernels="reference", page_size=page_size)
+    engine, _ = build_engine(msgspec.structs.replace(config, kv_memory=2**22, threads=1))
+
+    def answer(prompt: IdArray, max_tokens: int) -> tuple[list[int], int]:
+        engine.add(prompt, SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True), seed=0)
+        ends = []
+        while engine.busy:
+            ends += [event for event in engine.step() if isinstance(event, Completion)]
+        (end,) = ends
+        return end.output.tolist(), end.usage.cached_tokens
+
+    for length in (page_size, 2 * page_size, 2 * page_size - 1, 2 * page_size + 1):
+        for max_tokens in (1, 6):
+            engine.scheduler.cache.flush()
+            prompt = as_ids(rng.integers(3, 500, length))
+            first, nothing = answer(prompt, max_tokens)
+            assert nothing == 0
+            assert engine.scheduler.cache.match_length((), prompt) == length, "the prompt is not wholly cached"
+            assert answer(prompt, max_tokens) == (first, length - 1)
+            assert len(first) == max_tokens
 
 
 def _mixed_steps(plans: Sequence[StepPlan]) -> int:
