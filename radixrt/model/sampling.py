@@ -21,18 +21,22 @@ from radixrt.protocol.sampling import SamplingParams
 
 
 def sample(
-    logits: Tensor, specs: Sequence[SampleSpec], masks: NDArray[np.int32] = NO_MASKS
+    logits: Tensor, specs: Sequence[SampleSpec], masks: NDArray[np.int32] = NO_MASKS, vocabulary: int | None = None
 ) -> tuple[SampledToken | SampleFailure, ...]:
-    """Choose a token for each of `specs` from its row of `logits`, float32 [len(specs), vocabulary].
+    """Choose a token for each of `specs` from its row of `logits`, float32 [len(specs), at least `vocabulary`].
 
-    `masks` are those of `protocol.plan.StepPlan`.
+    Args:
+        masks: those of `protocol.plan.StepPlan`.
+        vocabulary: how many ids stand for tokens, None for all. Models are often padded to a round number of ids: those
+            past the vocabulary are never chosen nor told, though the model's probabilities count them.
 
     A row that cannot be sampled (logits that are NaN or +infinity, or every token forbidden) yields a `SampleFailure`
     with an `InternalError`; the other rows are not touched by it.
     """
     rows = logits.cpu().numpy()
+    size = rows.shape[1] if vocabulary is None else min(vocabulary, rows.shape[1])
     return tuple(
-        _sample_row(row, spec, None if spec.mask is None else _allowed(masks[spec.mask], len(row)))
+        _sample_row(row, size, spec, None if spec.mask is None else _allowed(masks[spec.mask], size))
         for row, spec in zip(rows, specs, strict=True)
     )
 
@@ -43,11 +47,11 @@ def _allowed(mask: NDArray[np.int32], vocabulary: int) -> NDArray[np.bool_]:
 
 
 def _sample_row(
-    row: NDArray[np.float32], spec: SampleSpec, allowed: NDArray[np.bool_] | None
+    row: NDArray[np.float32], vocabulary: int, spec: SampleSpec, allowed: NDArray[np.bool_] | None
 ) -> SampledToken | SampleFailure:
     # Of equal maxima argmax gives the first; a NaN counts as the maximum.
-    best = int(row.argmax())
-    if not np.isfinite(row[best]):
+    best = int(row[:vocabulary].argmax())
+    if not np.isfinite(row[best]) or not row[vocabulary:].max(initial=-np.inf) < np.inf:
         what = "all -infinity" if row[best] == -np.inf else "not finite"
         return SampleFailure(InternalError(f"the model's logits for position {spec.position} are {what}"))
     count = spec.params.logprobs
@@ -55,11 +59,12 @@ def _sample_row(
     if spec.params.temperature == 0 and not changes and count is None:
         return SampledToken(best)
     logits = row.astype(np.float64)
-    changed = _change_logits(logits, spec, allowed) if changes else logits
+    known = logits[:vocabulary]
+    changed = _change_logits(known, spec, allowed) if changes else known
     if changed.max() == -np.inf:
         return SampleFailure(InternalError(f"no token may be chosen at position {spec.position}: all are forbidden"))
     token = int(changed.argmax()) if spec.params.temperature == 0 else _draw(changed, spec)
-    return SampledToken(token, None if count is None else _logprobs(logits, token, count))
+    return SampledToken(token, None if count is None else _logprobs(logits, vocabulary, token, count))
 
 
 def _changes_logits(spec: SampleSpec) -> bool:
@@ -143,9 +148,9 @@ def largest(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     return np.sort(np.concatenate((above, equal)))
 
 
-def _logprobs(logits: NDArray[np.float64], token: int, count: int) -> TokenLogprob:
-    """Log-probabilities under the model's own logits: the chosen token's and the `count` best."""
+def _logprobs(logits: NDArray[np.float64], vocabulary: int, token: int, count: int) -> TokenLogprob:
+    """Log-probabilities under the model's own logits: the chosen token's and the `count` best of the vocabulary."""
     logprobs = logits - log_normaliser(logits)
-    best = largest(logits, count)
+    best = largest(logits[:vocabulary], count)
     best = best[np.argsort(-logits[best], kind="stable")]
     return TokenLogprob(token, float(logprobs[token]), tuple((int(id_), float(logprobs[id_])) for id_ in best))

@@ -47,7 +47,7 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     cache = PrefixCache(pages, config.page_size, config.eviction_policy)
     limits = Limits(config.max_running, config.step_tokens, context, config.max_queue)
     scheduler = Scheduler(cache, limits, config.schedule_policy, reuse=config.prefix_cache)
-    executor = ModelExecutor(model, kernels, pages, config.page_size)
+    executor = ModelExecutor(model, kernels, pages, config.page_size, tokenizer.vocabulary_size)
     compiler = GrammarCompiler(tokenizer, config.grammar_backend)
     end_ids = tokenizer.end_ids | derive_turns(tokenizer).end_ids
     engine = Engine(scheduler, executor, tokenizer, end_ids, compiler)

@@ -16,10 +16,14 @@ from radixrt.protocol.plan import StepPlan, StepResult
 class ModelExecutor:
     """One model, one KV pool, one device."""
 
-    def __init__(self, model: Model, kernels: KernelBackend, pages: int, page_size: int) -> None:
+    def __init__(
+        self, model: Model, kernels: KernelBackend, pages: int, page_size: int, vocabulary: int | None = None
+    ) -> None:
+        """`vocabulary`: how many of the model's ids stand for tokens (see `model.sampling.sample`)."""
         self._model = model
         self._kernels = kernels
         self._page_size = page_size
+        self._vocabulary = vocabulary
         self._kv = kernels.allocate_kv(model.kv_shape(pages, page_size))
 
     def submit(self, plan: StepPlan) -> StepResult:
@@ -35,7 +39,7 @@ class ModelExecutor:
                 torch.from_numpy(_logit_tokens(plan)),
             )
             count = len(plan.samples)
-            sampled = sample(logits[:count], plan.samples, plan.masks)
+            sampled = sample(logits[:count], plan.samples, plan.masks, self._vocabulary)
             return StepResult(plan.step, sampled, score(logits[count:], plan.scores))
 
 

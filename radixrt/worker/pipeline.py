@@ -21,7 +21,12 @@ class Executor(Protocol):
 
 
 class Pipeline:
-    """What was submitted and not yet taken. Depth 1 on a CPU; 2 where planning is to be hidden behind a device."""
+    """What was submitted and not yet taken. Depth 1 on a CPU; 2 where planning is to be hidden behind a device.
+
+    A plan behind one that fails runs all the same. Its rows of requests that the failure has ended compute anything at
+    all, in pages that are given back by then: that harms nobody, since whatever is planned for those pages afterwards
+    runs afterwards, and the scheduler takes no such row's result (`Scheduler.valid_rows`). Its other rows count.
+    """
 
     def __init__(self, executor: Executor, depth: int) -> None:
         if depth < 1:

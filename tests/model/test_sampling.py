@@ -244,3 +244,49 @@ def test_the_logits_are_left_as_they_were() -> None:
     before = logits.clone()
     sample_one(logits[0], SamplingParams(logit_bias={1: 9.0}, repetition_penalty=2.0, top_p=0.5), output=[1, 2])
     assert torch.equal(logits, before)
+
+
+PADDED = [
+    SamplingParams(temperature=0),
+    SamplingParams(temperature=0, logprobs=3),
+    SamplingParams(),
+    SamplingParams(top_k=5, logprobs=4),
+    SamplingParams(top_p=0.5),
+    SamplingParams(min_p=0.2, logit_bias={3: 2.0}),
+    SamplingParams(frequency_penalty=1.0, repetition_penalty=1.5),
+]
+
+
+@pytest.mark.parametrize("params", PADDED, ids=str)
+def test_ids_past_the_vocabulary_are_never_chosen_but_count_in_probabilities(params: SamplingParams) -> None:
+    """The padding is likelier than anything else: what is chosen is as if it were not there."""
+    logits = random_logits(11, 50)
+    padded = torch.cat([logits, torch.full((50, 7), 9.0)], dim=1)
+    specs = [make_spec(params, seed=i, position=i, prompt=[1, 2], output=[3, 3]) for i in range(50)]
+    tempted = sample(padded, specs)
+    kept = sample(padded, specs, vocabulary=VOCABULARY)
+    plain = sample(logits, specs)
+    whole = torch.log_softmax(padded.double(), dim=1)
+    assert any(isinstance(one, SampledToken) and one.token >= VOCABULARY for one in tempted), "nobody was tempted"
+    for row, one, other in zip(whole, kept, plain, strict=True):
+        assert isinstance(one, SampledToken)
+        assert isinstance(other, SampledToken)
+        assert one.token == other.token
+        if params.logprobs is not None:
+            assert one.logprob is not None
+            assert other.logprob is not None
+            assert one.logprob.logprob == pytest.approx(float(row[one.token]))
+            assert [token for token, _ in one.logprob.top] == [token for token, _ in other.logprob.top]
+            for token, value in one.logprob.top:
+                assert value == pytest.approx(float(row[token]))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_padding_cannot_make_up_for_a_vocabulary_of_which_nothing_can_be_chosen(temperature: float) -> None:
+    spec = make_spec(SamplingParams(temperature=temperature))
+    logits = random_logits(12, 3)
+    logits[0, :30] = -math.inf
+    logits[1, 35] = math.nan
+    logits[2, 35:] = -math.inf
+    results = sample(logits, [spec] * 3, vocabulary=30)
+    assert [type(result) for result in results] == [SampleFailure, SampleFailure, SampledToken]

@@ -90,6 +90,9 @@ class SimulatedExecutor:
         self.fail_score: Callable[[ScoreSpec], SampleFailure | None] = lambda spec: None
         self._last_sampled: dict[int, int] = {}
         """By request."""
+        self._lost: set[int] = set()
+        """Requests of which a row was not computed or not sampled: their rows in plans made before that was known
+        compute anything, as on a real device."""
         self._row_prefixes: list[int] = []
         """The fingerprint at each of the step's tokens."""
         self._tokens = np.full(pages * page_size, -1, dtype=np.int64)
@@ -100,6 +103,7 @@ class SimulatedExecutor:
         self._copy(plan)
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
+            self._lost.update(plan.requests)
             raise error
         self._row_prefixes = []
         ends = [self._run_row(plan, row) for row in range(len(plan.requests))]
@@ -109,6 +113,8 @@ class SimulatedExecutor:
         for spec, one in zip(plan.samples, sampled, strict=True):
             if isinstance(one, SampledToken):
                 self._last_sampled[plan.requests[spec.row]] = one.token
+            else:
+                self._lost.add(plan.requests[spec.row])
         return StepResult(plan.step, sampled, tuple(self._score(plan, spec) for spec in plan.scores))
 
     def _score(self, plan: StepPlan, spec: ScoreSpec) -> tuple[float, ...] | SampleFailure:
@@ -134,6 +140,8 @@ class SimulatedExecutor:
     def _run_row(self, plan: StepPlan, row: int) -> int:
         table = plan.pages[plan.page_starts[row] : plan.page_starts[row + 1]]
         tokens = plan.token_ids[plan.query_starts[row] : plan.query_starts[row + 1]]
+        if plan.requests[row] in self._lost:
+            return self._run_lost_row(plan, row, table, len(tokens))
         if tokens[0] == SAMPLED_BEFORE:
             assert len(tokens) == 1
             tokens = as_ids([self._last_sampled[plan.requests[row]]])
@@ -155,6 +163,15 @@ class SimulatedExecutor:
             self._prefixes[slot] = prefix
         self.rows_written += len(tokens)
         return prefix
+
+    def _run_lost_row(self, plan: StepPlan, row: int, table: NDArray[np.int32], count: int) -> int:
+        """Write what is no prefix of anything."""
+        self._row_prefixes += [_EMPTY] * count
+        for position in range(int(plan.context_lengths[row]) - count, int(plan.context_lengths[row])):
+            slot = int(table[position // self.page_size]) * self.page_size + position % self.page_size
+            self._tokens[slot] = -1
+            self._prefixes[slot] = 0
+        return _EMPTY
 
 
 class LatentExecutor(SimulatedExecutor):

@@ -47,10 +47,10 @@ class Bench:
         sample = executor.sample
 
         def keep_logits(
-            logits: Tensor, specs: Sequence[SampleSpec], masks: NDArray[np.int32]
+            logits: Tensor, specs: Sequence[SampleSpec], masks: NDArray[np.int32], vocabulary: int | None
         ) -> tuple[SampledToken, ...]:
             self.logits += [row.clone() for row, spec in zip(logits, specs, strict=True) if spec.seed == self.watched]
-            return sample(logits, specs, masks)  # type: ignore[return-value]
+            return sample(logits, specs, masks, vocabulary)  # type: ignore[return-value]
 
         monkeypatch.setattr(executor, "sample", keep_logits)
         bench = self
