@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from radixrt.cache.children import TOKEN
 from radixrt.cache.eviction import EvictionIndex
 from radixrt.cache.lease import Lease
-from radixrt.cache.node import Node, Root, as_numbers, path_pages
+from radixrt.cache.node import Node, Root, as_numbers
 from radixrt.cache.pool import PageState
 from radixrt.cache.tree import PrefixTree
 from radixrt.errors import InternalError
@@ -57,8 +57,8 @@ def check_leases(tree: PrefixTree, leases: Iterable[Lease]) -> None:
     locks: Counter[int] = Counter()
     for lease in leases:
         locks.update(id(node) for node in lease.end.path())
-        if not np.array_equal(lease.pages, path_pages(lease.end)):
-            _broken(tree, f"a lease has pages {_some(lease.pages)}, its path {_some(path_pages(lease.end))}")
+        if not np.array_equal(lease.pages, _path_pages(lease.end)):
+            _broken(tree, f"a lease has pages {_some(lease.pages)}, its path {_some(_path_pages(lease.end))}")
         held, partial = lease.partial_node, lease.partial
         if (held is None) != (partial is None):
             _broken(tree, "a lease has a partial page without its node, or the other way round")
@@ -73,6 +73,11 @@ def check_leases(tree: PrefixTree, leases: Iterable[Lease]) -> None:
             _broken(tree, f"{_describe(node)} should have {locks[id(node)]} locks")
     if not locks.keys() <= {id(node) for node in nodes}:
         _broken(tree, "a lease holds a node that is not in the tree")
+
+
+def _path_pages(end: Node) -> NDArray[np.int32]:
+    """The page table of the path that ends in `end`, int32 [pages]."""
+    return as_numbers(b"".join([node.pages for node in end.path()][::-1]))
 
 
 def _check_node(tree: PrefixTree, node: Node) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixrt.cache.children import TOKEN
-from radixrt.cache.node import Node, Root, as_numbers, path_pages
+from radixrt.cache.node import Node, Root, as_numbers
 from radixrt.cache.pool import PageState
 from radixrt.cache.tree import PrefixTree
 from radixrt.errors import InternalError
@@ -39,10 +39,9 @@ class Lease:
         match = tree.find(root, ids)
         self._tree = tree
         self._end: Node | None = tree.cut(match.node, match.pages)
-        self._pages = path_pages(self._end)
+        self._pages = tree.lock(self._end)
         self._partial: PartialPage | None = None
         self._partial_node: Node | None = None
-        tree.lock(self._end)
         if match.partial_node is not None:
             # After the first cut the page is its node's first. Cut again, so that the rest of the node can go.
             self._partial_node = tree.cut(match.partial_node, 1)
@@ -114,12 +113,11 @@ class Lease:
         full, tail = as_ids(ids[: whole * size]).tobytes(), as_ids(ids[whole * size :]).tobytes()
         match = tree.find(old_end, full)
         end = tree.cut(match.node, match.pages)
-        tree.lock(end, above=old_end)
         known = match.length // size
-        held = np.concatenate([path_pages(end, above=old_end), pages[known:whole]])
+        held = np.concatenate([tree.lock(end, above=old_end), pages[known:whole]])
         tree.pool.give_back(pages[:known])
         if known < whole:
-            end = tree.grow(end, full[match.length * TOKEN :], pages[known:whole].tobytes())
+            end = tree.grow(end, full[match.length * TOKEN :], pages[known:whole].tobytes(), match.partial)
         if rest and not tree.grow_tail(end, tail, pages[whole:].tobytes()):
             tree.pool.give_back(pages[whole:])
         self._end = end

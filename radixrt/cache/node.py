@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from radixrt.cache.children import BUCKET, TOKEN, Crowd, Siblings, common_tokens
+from radixrt.cache.children import BUCKET, FEW, TOKEN, Crowd, Siblings, common_tokens
 from radixrt.cache.namespace import Namespace
 
 if TYPE_CHECKING:
@@ -69,6 +69,14 @@ class Node:
             return below if below.ids == ids else None
         return None if below is None else below.get(ids)
 
+    def children_within(self, key: bytes, most: int) -> list[Node]:
+        """The children whose ids are a beginning of `key`, a page or less, of at most `most` tokens."""
+        below = self.children
+        if isinstance(below, Crowd) or (isinstance(below, Siblings) and len(below) > FEW):
+            found = (below.get(key[: length * TOKEN]) for length in range(most, 0, -1))
+            return [child for child in found if child is not None]
+        return [child for child in self.offspring() if key.startswith(child.ids)]
+
     def add_child(self, child: Node) -> None:
         """Take in a node with whose first page no child begins yet."""
         below = self.children
@@ -116,17 +124,6 @@ class Root(Node):
     def __init__(self, namespace: Namespace) -> None:
         super().__init__(None, b"", b"")
         self.namespace = namespace
-
-
-def path_pages(node: Node, above: Node | None = None) -> NDArray[np.int32]:
-    """The page table of the path that ends in `node`, from the root or from just below `above`; int32 [pages]."""
-    parts = []
-    step: Node | None = node
-    while step is not None and step is not above:
-        parts.append(step.pages)
-        step = step.parent
-    parts.reverse()
-    return as_numbers(b"".join(parts))
 
 
 def as_numbers(packed: bytes) -> NDArray[np.int32]:

@@ -5,7 +5,7 @@ RadixAttention (Zheng et al., SGLang, section 3), with edges cut at page boundar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,19 +69,35 @@ class PrefixTree:
 
     def find(self, node: Node, ids: bytes) -> Match:
         """The longest path from the end of `node` that spells a prefix of `ids`. Changes nothing."""
-        start = 0
-        while (child := self._whole_child(node, ids, start)) is not None:
-            start += len(child.ids)
-            node = child
+        start, page, continues = 0, self._page_bytes, ids.startswith
+        # Deep trees make this the innermost loop: it calls nothing of ours while a child is all in `ids`, and a
+        # comparison of types takes half as long as `isinstance`.
+        while True:
+            below = node.children
+            if type(below) is Node:
+                candidates: Sequence[Node] = (below,)
+            elif type(below) is Siblings and len(below) <= FEW:
+                candidates = below
+            else:
+                closest = node.closest_child(ids[start : start + page])
+                candidates = () if closest is None else (closest,)
+            for child in candidates:
+                if continues(child.ids, start) and len(child.ids) >= page:
+                    start += len(child.ids)
+                    node = child
+                    break
+            else:
+                break
         length = start // TOKEN
-        child = node.closest_child(ids[start : start + self._page_bytes])
-        if child is None:
+        # Of a single one it does not matter here whether it shares a token.
+        last = candidates[0] if len(candidates) == 1 else node.closest_child(ids[start : start + page])
+        if last is None:
             return Match(node, node.page_count, length, None, 0)
-        pages, partial = divmod(common_tokens(child.ids, ids, start), self.page_size)
-        inside = child if partial else None
+        pages, partial = divmod(common_tokens(last.ids, ids, start), self.page_size)
+        inside = last if partial else None
         if pages == 0:
             return Match(node, node.page_count, length, inside, partial)
-        return Match(child, pages, length + pages * self.page_size, inside, partial)
+        return Match(last, pages, length + pages * self.page_size, inside, partial)
 
     def cut(self, node: Node, pages: int) -> Node:
         """The node that ends after the first `pages` pages of `node`: itself, or a new upper part of it.
@@ -103,40 +119,50 @@ class PrefixTree:
         node.pages = node.pages[pages * TOKEN :]
         return upper
 
-    def lock(self, node: Node, above: Node | None = None) -> None:
-        """Hold `node` and its ancestors, to the root or to just below `above`."""
+    def lock(self, node: Node, above: Node | None = None) -> NDArray[np.int32]:
+        """Hold `node` and its ancestors, to the root or to just below `above`; the pages of these, int32 [pages]."""
+        held: list[bytes] = []
+        idle = 0
         step: Node | None = node
         while step is not None and step is not above:
+            pages = step.pages
+            held.append(pages)
             if step.locks == 0:
-                self.evictable -= len(step.pages) // TOKEN
+                idle += len(pages)
                 if step.ticket is not None:
                     self.index.discard(step)
             step.locks += 1
             step = step.parent
+        self.evictable -= idle // TOKEN
+        held.reverse()
+        return as_numbers(b"".join(held))
 
     def unlock(self, node: Node, above: Node | None = None) -> None:
         """Undo one `lock` of the same path. What it held counts as used until now."""
         self._clock += 1
         clock, rank = self._clock, self._policy.rank
+        idle = 0
         step: Node | None = node
         while step is not None and step is not above:
             parent = step.parent
             step.locks -= 1
             step.rank = rank(step.rank, clock)
             if step.locks == 0:
-                self.evictable += len(step.pages) // TOKEN
+                idle += len(step.pages)
                 if step.children is None:
                     self._left_alone(step)
             step = parent
+        self.evictable += idle // TOKEN
 
-    def grow(self, end: Node, ids: bytes, pages: bytes) -> Node:
+    def grow(self, end: Node, ids: bytes, pages: bytes, common: int) -> Node:
         """Put whole pages (checked to be owned) below `end`, of which nothing matches a whole first page.
 
-        `end` is locked by the caller, and so is the node returned, where the new pages end: `end` itself where nobody
-        else has ever held it, so that a sequence that grows in many steps is one node, and all pages of a node have
-        been used equally often and are expected alike.
+        `common` tokens of that page are what a child of `end` begins with (`Match.partial`). `end` is locked by the
+        caller, and so is the node returned, where the new pages end: `end` itself where nobody else has ever held it,
+        so that a sequence that grows in many steps is one node, and all pages of a node have been used equally often
+        and are expected alike.
         """
-        self._drop_tails(end, ids[: self._page_bytes])
+        self._drop_tails(end, ids[: self._page_bytes], common)
         self.pool.enter(as_numbers(pages))
         if self.watches:
             self._tell(self._insertion(end, ids, pages))
@@ -153,9 +179,11 @@ class PrefixTree:
     def grow_tail(self, end: Node, ids: bytes, page: bytes) -> bool:
         """Put a part-full page (checked to be owned) below `end`, unlocked; False if its tokens are there already."""
         closest = end.closest_child(ids)
-        if closest is not None and closest.ids.startswith(ids):
-            return False
-        self._drop_tails(end, ids)
+        if closest is not None:
+            common = common_tokens(closest.ids, ids)
+            if common * TOKEN == len(ids):
+                return False
+            self._drop_tails(end, ids, common)
         self.pool.enter(as_numbers(page))
         if self.watches:
             self._tell(self._insertion(end, ids, page))
@@ -210,21 +238,6 @@ class PrefixTree:
             yield node
             stack.extend(node.offspring())
 
-    def _whole_child(self, node: Node, ids: bytes, start: int) -> Node | None:
-        """The child of `node`, whole pages, all of whose tokens are those of `ids` from the byte `start` on."""
-        page = self._page_bytes
-        below = node.children
-        # Deep trees make this the innermost loop: a comparison of types takes half as long as `isinstance`.
-        if type(below) is Node:
-            return below if len(below.ids) >= page and ids.startswith(below.ids, start) else None
-        if type(below) is Siblings and len(below) <= FEW:
-            for child in below:
-                if ids.startswith(child.ids, start) and len(child.ids) >= page:
-                    return child
-            return None
-        likely = node.closest_child(ids[start : start + page])
-        return likely if likely is not None and len(likely.ids) >= page and ids.startswith(likely.ids, start) else None
-
     def _cut_off(self, leaf: Node, count: int) -> None:
         """Cut a leaf, just taken from the index, so that it is its last `count` pages.
 
@@ -256,13 +269,11 @@ class PrefixTree:
         else:
             self.index.add(node)
 
-    def _drop_tails(self, end: Node, key: bytes) -> None:
-        """Free the part-full pages below `end` that a page of this key continues, but for those held for a copy."""
-        closest = end.closest_child(key)
-        common = 0 if closest is None else common_tokens(closest.ids, key)
-        for length in range(common, 0, -1):
-            tail = end.child_of(key[: length * TOKEN])
-            if tail is not None and tail.locks == 0:
+    def _drop_tails(self, end: Node, key: bytes, common: int) -> None:
+        """Free the part-full pages below `end` that a page of this key continues, but for those held for a copy; no
+        child shares more than `common` tokens with it."""
+        for tail in end.children_within(key, common) if common else ():
+            if tail.locks == 0:
                 self.index.discard(tail)
                 pages = as_numbers(self._remove(tail))
                 self.pool.reclaim(pages)
