@@ -90,8 +90,7 @@ class StepPlan:
     """int32 [masks, words]: token i is allowed where bit i % 32 of word i // 32 is set; a token past them is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(msgspec.Struct, frozen=True):
     """The token chosen for one `SampleSpec`."""
 
     token: int

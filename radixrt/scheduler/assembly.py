@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import accumulate
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,10 +14,9 @@ from radixrt.protocol.plan import SAMPLED_BEFORE, PageCopy, SampleSpec, ScoreSpe
 from radixrt.scheduler.request import Request, Running
 
 _NO_IDS = np.empty(0, dtype=np.int32)
-_AHEAD = np.array([SAMPLED_BEFORE], dtype=np.int32)
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct, frozen=True, eq=False):
     """`length` tokens of a running request, from `start`, its first uncomputed one, on."""
 
     request: Request
@@ -33,30 +33,40 @@ class Row(NamedTuple):
         running = self.running
         if self.request.state is not running or running.computed != self.start:
             return False
-        return not self.ahead or len(self.request.tokens) == self.start + 1
+        return not self.ahead or self.request.tokens.length == self.start + 1
 
 
 def assemble(step: int, rows: Sequence[Row]) -> StepPlan:
     """The plan that computes `rows`, at least one, in one forward pass."""
-    tokens: list[IdArray] = []
-    lengths: list[int] = []
+    starts = _starts([row.length for row in rows])
+    token_ids = np.empty(starts[-1], dtype=np.int32)
+    last_ids: list[int] = []
+    """Of the rows of one token, which most rows are."""
+    last_places: list[int] = []
     samples: list[SampleSpec] = []
     scores: list[ScoreSpec] = []
-    for index, (request, _, start, length, _, ahead) in enumerate(rows):
-        end = start + length
-        tokens.append(_AHEAD if ahead else request.tokens.view(start, end))
-        lengths.append(end)
+    place = 0
+    for index, row in enumerate(rows):
+        request, tokens, end = row.request, row.request.tokens, row.start + row.length
+        known = tokens.length
+        if row.ahead or (row.length == 1 and end == known):
+            last_ids.append(SAMPLED_BEFORE if row.ahead else tokens.last)
+            last_places.append(place)
+        else:
+            token_ids[place : place + row.length] = tokens.view(row.start, end)
+        place += row.length
         if request.unscored is not None:
-            scores.append(_score_spec(index, request, start, end, request.unscored))
-        elif end == len(request.tokens) + ahead:  # The last token: its logits choose the next.
+            scores.append(_score_spec(index, request, row.start, end, request.unscored))
+        elif end == known + row.ahead:  # The last token: its logits choose the next.
             samples.append(_sample_spec(index, request, end))
+    token_ids[last_places] = last_ids
     tables = [row.running.pages for row in rows]
     return StepPlan(
         step=step,
         requests=tuple([row.request.id for row in rows]),
-        token_ids=np.concatenate(tokens),
-        query_starts=_starts([row.length for row in rows]),
-        context_lengths=np.array(lengths, dtype=np.int32),
+        token_ids=token_ids,
+        query_starts=starts,
+        context_lengths=np.array([row.start + row.length for row in rows], dtype=np.int32),
         page_starts=_starts([len(table) for table in tables]),
         pages=np.concatenate(tables),
         copies=tuple([row.copy for row in rows if row.copy is not None]),
@@ -92,6 +102,4 @@ def _score_spec(row: int, request: Request, start: int, end: int, unscored: int)
 
 
 def _starts(counts: Sequence[int]) -> NDArray[np.int32]:
-    starts = np.zeros(len(counts) + 1, dtype=np.int32)
-    np.cumsum(counts, out=starts[1:])
-    return starts
+    return np.array(list(accumulate(counts, initial=0)), dtype=np.int32)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.errors import PromptTooLong
 from radixrt.protocol.plan import StepPlan
@@ -48,8 +50,7 @@ class SchedulerCounters:
     page_copies: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of one sampled row: the tokens it accepted, and whether the generation is over."""
 
     tokens: tuple[int, ...]
@@ -196,7 +197,7 @@ class Scheduler:
                 prefilling.append(request)
             if running.in_flight and not _can_follow(request, running):
                 continue
-            if len(request.tokens) - running.planned > 1:
+            if request.tokens.length - running.planned > 1:
                 chunks.append((request, running))
             elif budget:
                 budget = self._plan_row(rows, request, running, budget)
@@ -207,9 +208,9 @@ class Scheduler:
 
     def _plan_row(self, rows: dict[int, Row], request: Request, running: Running, budget: int) -> int:
         """Plan the request's next row, preempting younger ones for its pages; returns the budget left."""
-        start = running.planned
-        ahead = start == len(request.tokens)
-        count = 1 if ahead else min(len(request.tokens) - start, budget)
+        start, known = running.planned, request.tokens.length
+        ahead = start == known
+        count = 1 if ahead else min(known - start, budget)
         while start + count > running.room and not self._transitions.grow(running, start + count):
             victim = self._running[-1]
             if victim.running().in_flight:

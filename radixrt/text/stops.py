@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from radixrt.errors import InvalidRequest
 from radixrt.text.utf8 import encode_utf8
@@ -23,8 +24,7 @@ class StopMatch:
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class StopStep:
+class StopStep(NamedTuple):
     """`released`: bytes that may be shown now. With a match they end before it, and the stream is over."""
 
     released: bytes

@@ -36,8 +36,7 @@ _NOWHERE = Origin()
 _NOTHING = Outcome((), ended=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """Tokens that a step added to a request, and the text that may be shown by now."""
 
     request: int
@@ -260,16 +259,18 @@ class Engine:
 
     def _with_masks(self, plan: StepPlan) -> StepPlan:
         """The plan with a mask for each of its samples that a grammar constrains."""
-        matchers = [self._live[plan.requests[spec.row]].constrained for spec in plan.samples]
-        slots = {index: slot for slot, index in enumerate(i for i, matcher in enumerate(matchers) if matcher)}
-        if not slots:
+        live, requests = self._live, plan.requests
+        constrained = [spec for spec in plan.samples if live[requests[spec.row]].constrained is not None]
+        if not constrained:
             return plan
-        masks = np.zeros((len(slots), mask_words(self._vocabulary.vocabulary_size)), dtype=np.int32)
-        for index, slot in slots.items():
-            matcher = matchers[index]
+        masks = np.zeros((len(constrained), mask_words(self._vocabulary.vocabulary_size)), dtype=np.int32)
+        slots: dict[int, int] = {}
+        for slot, spec in enumerate(constrained):
+            matcher = live[requests[spec.row]].constrained
             assert matcher is not None
             matcher.fill_mask(masks[slot])
-        samples = tuple(msgspec.structs.replace(spec, mask=slots.get(index)) for index, spec in enumerate(plan.samples))
+            slots[spec.row] = slot
+        samples = tuple([msgspec.structs.replace(spec, mask=slots.get(spec.row)) for spec in plan.samples])
         return replace(plan, samples=samples, masks=masks)
 
     def _state_name(self, live: _Live) -> str:

@@ -72,14 +72,15 @@ class Output:
             return self._conclude(End("stop", token, kept=len(self) - 1, tail=b""))
         data = self._vocabulary.token_bytes(token)
         self._ends.append(start + len(data))
-        if len(self) < self._min_tokens and not finished:
+        count = len(self._tokens)
+        if count < self._min_tokens and not finished:
             self._searched_from = self._ends[-1]
             return data, None
         step = self._stops.feed(data)
         if step.match is not None:
             return step.released, self._cut(step.match)
-        if finished or len(self) == self._max_tokens:
-            text, end = self._conclude(End("stop" if finished else "length", None, kept=len(self), tail=b""))
+        if finished or count == self._max_tokens:
+            text, end = self._conclude(End("stop" if finished else "length", None, kept=count, tail=b""))
             return step.released + text, end
         return step.released, None
 
