@@ -73,8 +73,8 @@ class Scheduler:
         self._requests: dict[int, Request] = {}
         self._running: list[Request] = []
         """The batch, oldest arrival first."""
-        self._most_running = min(limits.max_running, limits.step_tokens)
-        """No more than a step has tokens for: so every decoding request gets one in every step."""
+        self.most_running = min(limits.max_running, limits.step_tokens)
+        """Requests in the batch: no more than a step has tokens for: so every decoding request gets one in every step."""
         self._in_flight: deque[list[Row]] = deque()
         """The rows of each plan that was made and not applied, oldest first."""
         self._arrivals = 0
@@ -227,10 +227,10 @@ class Scheduler:
         return budget - count
 
     def _plan_admissions(self, rows: dict[int, Row], prefilling: list[Request], budget: int) -> None:
-        if not budget or len(self._running) >= self._most_running:
+        if not budget or len(self._running) >= self.most_running:
             return
         reserved = sum(self._transitions.outstanding_pages(request) for request in self._running)
-        while budget and len(self._running) < self._most_running:
+        while budget and len(self._running) < self.most_running:
             request = self._admission.next(prefilling)
             if request is None:
                 return

@@ -31,6 +31,6 @@ class CostModel:
 
     def of_plan(self, plan: StepPlan) -> float:
         """Of a planned step: a row of one token that is sampled counts as a decode row, all else as prefill."""
-        starts = plan.query_starts
-        single = sum(1 for spec in plan.samples if starts[spec.row + 1] - starts[spec.row] == 1)
-        return self.seconds(len(plan.token_ids) - single, single, int(np.sum(plan.context_lengths, dtype=np.int64)))
+        lengths = np.diff(plan.query_starts)
+        single = int(np.count_nonzero(lengths[[spec.row for spec in plan.samples]] == 1)) if plan.samples else 0
+        return self.seconds(len(plan.token_ids) - single, single, int(plan.context_lengths.sum(dtype=np.int64)))

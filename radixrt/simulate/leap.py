@@ -9,11 +9,12 @@ eviction policy `program` nothing is evicted in a leap.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from radixrt.protocol.ids import IdArray
-from radixrt.scheduler.request import Request
+from radixrt.scheduler.request import Request, Running
 from radixrt.scheduler.scheduler import Scheduler
 from radixrt.simulate.costs import CostModel
 
@@ -36,58 +37,58 @@ def leap(
         may_evict: whether pages may be evicted for it.
     """
     running = scheduler.running
-    most_running = min(scheduler.limits.max_running, scheduler.limits.step_tokens)
-    if not running or (scheduler.waiting and len(running) < most_running):
+    if not running or (scheduler.waiting and len(running) < scheduler.most_running):
         return now
-    steps = 1 << 62
-    context = 0
+    batch: list[_Row] = []
+    steps, context = 1 << 62, 0
     for request in running:
-        state = request.running()
-        if state.computed + 1 != len(request.tokens) or not request.generated:
+        state, known = request.running(), request.tokens.length
+        generated = known - request.prompt_length
+        if not generated or state.computed + 1 != known or state.copy_pending or state.awaited or state.in_flight:
             return now
-        if state.copy_pending or state.awaited or state.in_flight:
-            return now
-        steps = min(steps, len(output_of(request.id)) - request.generated - 1)
-        context += len(request.tokens)
-    steps = min(steps, _steps_with_pages(scheduler, running, steps, may_evict=may_evict))
+        output = output_of(request.id)
+        steps = min(steps, len(output) - generated - 1)
+        context += known
+        batch.append(_Row(request, state, output, generated, state.room - known + 1))
+    pages = scheduler.cache.available() if may_evict else scheduler.cache.free_pages
+    page_size = scheduler.cache.page_size
+    while steps > 0 and sum([_missing(row, steps, page_size) for row in batch]) > pages:
+        steps //= 2
     done = 0
     while done < steps and now < until:
-        now += costs.seconds(0, len(running), context)
-        context += len(running)
+        now += costs.seconds(0, len(batch), context)
+        context += len(batch)
         done += 1
     if done:
-        _advance(scheduler, running, output_of, done)
+        _advance(scheduler, batch, done)
     return now
 
 
-def _steps_with_pages(scheduler: Scheduler, running: tuple[Request, ...], steps: int, *, may_evict: bool) -> int:
-    """As many of the steps, by halves, as there are pages for."""
-    pages = scheduler.cache.available() if may_evict else scheduler.cache.free_pages
-    while steps > 0 and sum(_missing(scheduler, request, steps) for request in running) > pages:
-        steps //= 2
-    return max(steps, 0)
+class _Row(NamedTuple):
+    """One request of the batch."""
+
+    request: Request
+    state: Running
+    output: IdArray
+    generated: int
+    spare: int
+    """Steps for which it has pages."""
 
 
-def _missing(scheduler: Scheduler, request: Request, steps: int) -> int:
+def _missing(row: _Row, steps: int, page_size: int) -> int:
     """Pages that a request lacks for this many steps."""
-    state, tokens = request.running(), len(request.tokens) + steps - 1
-    return 0 if tokens <= state.room else -(-tokens // scheduler.cache.page_size) - len(state.pages)
+    return max(0, -((row.spare - steps) // page_size))
 
 
-def _advance(
-    scheduler: Scheduler, running: tuple[Request, ...], output_of: Callable[[int], IdArray], steps: int
-) -> None:
-    missing = [_missing(scheduler, request, steps) for request in running]
+def _advance(scheduler: Scheduler, batch: list[_Row], steps: int) -> None:
+    missing = [_missing(row, steps, scheduler.cache.page_size) for row in batch]
     pages = scheduler.cache.allocate(sum(missing)) if any(missing) else None
     taken = 0
-    for request, count in zip(running, missing, strict=True):
-        state = request.running()
+    for (request, state, output, generated, _), count in zip(batch, missing, strict=True):
         if count and pages is not None:
             state.hold(np.concatenate([state.own_pages, pages[taken : taken + count]]))
             taken += count
-        generated = request.generated
-        for token in output_of(request.id)[generated : generated + steps].tolist():
-            request.tokens.append(token)
+        request.tokens.extend(output[generated : generated + steps])
         state.computed += steps
     scheduler.counters.steps += steps
-    scheduler.counters.tokens_computed += steps * len(running)
+    scheduler.counters.tokens_computed += steps * len(batch)

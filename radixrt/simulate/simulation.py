@@ -132,7 +132,7 @@ class Simulation:
             if not generated:
                 self.first_token_times.append(self._now - live.came)
             over = generated + 1 == len(live.output)
-            outcomes.append(Outcome((int(live.output[generated]),), ended=over))
+            outcomes.append(Outcome((live.output.item(generated),), ended=over))
             if over:
                 ended.append(place)
         self.scheduler.apply(plan, outcomes)
