@@ -100,7 +100,7 @@ class PagePool:
             listed, states = pages.tolist(), self._state_bytes
             if len(set(listed)) == len(listed) and all(0 <= p < self.pages and states[p] == state for p in listed):
                 return
-        if pages.min() < 0 or pages.max() >= self.pages:
+        if pages.view(np.uint32).max() >= self.pages:  # One that is negative is large, too.
             raise PageMisuse(f"pages {pages.tolist()} of a pool whose pages are 0 to {self.pages - 1}")
         where = pages.astype(np.intp)
         order = np.arange(len(pages), dtype=np.int32)

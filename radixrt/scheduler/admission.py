@@ -67,6 +67,8 @@ class Admission:
 
     def _first(self) -> int | None:
         queue = self._queue
+        if len(queue) < 2:  # Most often, where there is no crowd.
+            return 0 if len(queue) and queue.awaited[0] <= queue.cached[0] else None
         waits = queue.awaited > queue.cached
         held = queue.overtaken >= self._overtaking
         for position in _oldest_first(queue, held | (queue.preempted > 0)):
