@@ -42,6 +42,11 @@ class Siblings(list["Node"]):
         i = bisect_left(self, ids, key=_ids)
         return self[i] if i < len(self) and self[i].ids == ids else None
 
+    def last_not_past(self, ids: bytes) -> Node | None:
+        """The last node, in order, whose ids are not past these; None where all are."""
+        i = bisect_right(self, ids, key=_ids)
+        return self[i - 1] if i else None
+
     def closest(self, key: bytes) -> Node | None:
         """A node whose ids share the longest prefix with `key`, a page or less; None if none shares a token."""
         i = bisect_left(self, key, key=_ids)
@@ -85,8 +90,13 @@ class Crowd:
 
     def get(self, ids: bytes) -> Node | None:
         """As in `Siblings`."""
-        b, i = self._last_not_past(ids)
-        return self._nodes[b][i] if i >= 0 and self._nodes[b][i].ids == ids else None
+        node = self.last_not_past(ids)
+        return node if node is not None and node.ids == ids else None
+
+    def last_not_past(self, ids: bytes) -> Node | None:
+        """As in `Siblings`, but that of a node that has grown only its ids as they were count."""
+        b, i = self._place(ids)
+        return self._nodes[b][i] if i >= 0 else None
 
     def closest(self, key: bytes) -> Node | None:
         """As in `Siblings`."""
@@ -99,7 +109,7 @@ class Crowd:
 
     def add(self, child: Node) -> None:
         """As in `Siblings`."""
-        b, i = self._last_not_past(child.ids)
+        b, i = self._place(child.ids)
         self._nodes[b].insert(i + 1, child)
         self._ids[b].insert(i + 1, child.ids)
         self._firsts[b] = self._ids[b][0]
@@ -108,14 +118,14 @@ class Crowd:
 
     def exchange(self, old: Node, new: Node) -> None:
         """As in `Siblings`."""
-        b, i = self._last_not_past(old.ids)
+        b, i = self._place(old.ids)
         self._nodes[b][i] = new
         self._ids[b][i] = new.ids
         self._firsts[b] = self._ids[b][0]
 
     def take_out(self, child: Node) -> None:
         """As in `Siblings`. The last one cannot be taken out."""
-        b, i = self._last_not_past(child.ids)
+        b, i = self._place(child.ids)
         del self._nodes[b][i], self._ids[b][i]
         if len(self._nodes[b]) <= BUCKET // 2 and len(self._nodes) > 1:
             self._join(b)
@@ -129,7 +139,7 @@ class Crowd:
     def _bucket(self, ids: bytes) -> int:
         return max(0, bisect_right(self._firsts, ids) - 1)
 
-    def _last_not_past(self, ids: bytes) -> tuple[int, int]:
+    def _place(self, ids: bytes) -> tuple[int, int]:
         """Bucket and place of the last node whose ids are not past these; place -1 where all are."""
         b = self._bucket(ids)
         return b, bisect_right(self._ids[b], ids) - 1

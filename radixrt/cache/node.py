@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from radixrt.cache.children import BUCKET, FEW, TOKEN, Crowd, Siblings, common_tokens
+from radixrt.cache.children import BUCKET, TOKEN, Crowd, Siblings, common_tokens
 from radixrt.cache.namespace import Namespace
 
 if TYPE_CHECKING:
@@ -72,10 +72,18 @@ class Node:
     def children_within(self, key: bytes, most: int) -> list[Node]:
         """The children whose ids are a beginning of `key`, a page or less, of at most `most` tokens."""
         below = self.children
-        if isinstance(below, Crowd) or (isinstance(below, Siblings) and len(below) > FEW):
-            found = (below.get(key[: length * TOKEN]) for length in range(most, 0, -1))
-            return [child for child in found if child is not None]
-        return [child for child in self.offspring() if key.startswith(child.ids)]
+        if below is None or isinstance(below, Node):
+            return [] if below is None or not key.startswith(below.ids) else [below]
+        found: list[Node] = []
+        # Whatever stands between a beginning of the key and the key begins with it too: so each look at the last one
+        # that is not past what is left of the key says how long the next beginning can be.
+        while most > 0 and (child := below.last_not_past(key[: most * TOKEN])) is not None:
+            common = common_tokens(child.ids, key)
+            most = min(common, most - 1)
+            if common * TOKEN == len(child.ids):
+                found.append(child)
+                most = common - 1
+        return found
 
     def add_child(self, child: Node) -> None:
         """Take in a node with whose first page no child begins yet."""

@@ -34,6 +34,9 @@ def simulate(
     requests: Annotated[int, typer.Option(metavar="N", min=1, help="how many to generate")] = 5000,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="of what is generated")] = 0,
     rate: Annotated[float, typer.Option(metavar="N", help="generated requests a second")] = 10.0,
+    save_trace: Annotated[
+        Path | None, typer.Option(metavar="FILE.jsonl", help="write what is generated, to be given as TRACE later")
+    ] = None,
     reuse: Annotated[
         list[str], typer.Option(metavar="NAME", help="none, blocks, radix-1, radix-16, radix-64; several are compared")
     ] = [],  # noqa: B006
@@ -68,6 +71,7 @@ def simulate(
       radixrt simulate --generate agents --requests 20000 --rate 15
       radixrt simulate --generate chat --cache-tokens 100000 --eviction lru --eviction program
       radixrt simulate --generate tenants --compare --plot tenants.png
+      radixrt simulate --generate agents --save-trace agents.jsonl
     """
     from rich.console import Console
 
@@ -77,6 +81,7 @@ def simulate(
     from radixrt.simulate.plot import check_plot
     from radixrt.simulate.plot import plot as write_plot
     from radixrt.simulate.setups import REUSES, Machine, comparison
+    from radixrt.simulate.writing import write_trace
 
     if plot is not None:
         check_plot(plot)
@@ -88,7 +93,11 @@ def simulate(
     source = _source(trace, generate, requests, seed, rate)
     machine = Machine(cache_tokens, max_running, step_tokens)
     costs = CostModel(cost_step, cost_prefill, cost_decode, cost_context)
+    if save_trace is not None and generate is None:
+        raise InvalidRequest("save_trace is for what --generate makes; a TRACE is a file already", field="save_trace")
     loaded = source.load()
+    if save_trace is not None:
+        write_trace(save_trace, loaded)
     reports, reusable = _replay(source, loaded, setups, machine, costs, processes or os.cpu_count() or 1)
     count = len(loaded)
     prompts = sum(len(request.prompt) for request in loaded)

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from radixrt.protocol.ids import IdArray
 from radixrt.protocol.plan import SAMPLED_BEFORE, PageCopy, SampleSpec, ScoreSpec, StepPlan
 from radixrt.scheduler.request import Request, Running
 

@@ -26,6 +26,7 @@ from radixrt.config import WorkerConfig
 from radixrt.errors import RadixError
 from radixrt.protocol.messages import MAX_MESSAGE_BYTES, Hello, Refused
 from radixrt.protocol.start import StartOrder, read_order, remove_socket_directory, socket_address
+from radixrt.worker.garbage import keep_collections_short
 from radixrt.worker.server import Server
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def run(order: StartOrder, build: Build) -> int:
             log.exception("loading %s failed", order.config.model)
             _refuse(socket, Refused("InternalError", f"loading {order.config.model} failed: {error!r}"))
             return 1
+        keep_collections_short()
         Server(socket, programs).serve()
     finally:
         context.destroy(linger=_LINGER_MS)

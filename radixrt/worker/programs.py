@@ -84,6 +84,8 @@ class Programs:
             return
         for node in program.nodes.values():
             self._drop_requests(node)
+            node.children.clear()
+        program.nodes.clear()  # With these two no cycle is left for the collector (`worker/garbage.py`).
         self._next_uses.closed(program)
 
     def drop_client(self, client: bytes) -> None:
@@ -247,7 +249,7 @@ class Programs:
             return
         for below in subtree(node):
             if below.error is None:
-                below.error = error
+                below.error = error.with_traceback(None)  # Its frames hold the node.
                 if below is not node:
                     self._end_choices(below, error)
 

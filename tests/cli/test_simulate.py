@@ -79,3 +79,13 @@ def test_a_malformed_trace_is_told_with_its_line(tmp_path: Path) -> None:
     done = simulate(str(trace))
     assert isinstance(done.exception, InvalidTrace)
     assert str(done.exception) == "trace.jsonl, line 2: output: give it, or output_length"
+
+
+def test_what_is_generated_can_be_saved_and_replayed(tmp_path: Path) -> None:
+    saved = tmp_path / "agents.jsonl"
+    first = simulate("--generate", "agents", "--requests", "40", "--save-trace", str(saved))
+    assert first.exit_code == 0
+    assert simulate(str(saved)).output == first.output
+    again = simulate(str(saved), "--save-trace", str(tmp_path / "again.jsonl"))
+    assert isinstance(again.exception, InvalidRequest)
+    assert again.exception.field == "save_trace"

@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from radixrt.errors import InvalidRequest
+from radixrt.simulate.generators import GENERATORS, generate
 from radixrt.simulate.reading import parse, read_trace
 from radixrt.simulate.trace import InvalidTrace
+from radixrt.simulate.writing import write_trace
 
 HASHED = {"timestamp": 3000, "input_length": 1100, "output_length": 4, "hash_ids": [9, 2**40, 7]}
 OWN = {"timestamp": 1500, "tokens": [1, 2, 3], "output": [4, 5], "id": "a"}
@@ -106,3 +109,27 @@ def test_a_file_that_is_not_there_or_is_empty_is_refused(tmp_path: Path) -> None
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(InvalidTrace, match="has no requests"):
         read_trace(tmp_path / "empty.jsonl")
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_a_generated_trace_is_read_back_as_it_was(kind: str, tmp_path: Path) -> None:
+    trace = generate(kind, 60, 3, 5.0)
+    write_trace(tmp_path / "trace.jsonl", trace)
+    again = read_trace(tmp_path / "trace.jsonl")
+    assert len(again) == 60
+    for one, other in zip(trace, again, strict=True):
+        assert one.prompt.ids().tolist() == other.prompt.ids().tolist()
+        assert one.output.tolist() == other.output.tolist()
+        assert (one.program, one.parent, one.tenant, one.priority) == (
+            other.program,
+            other.parent,
+            other.tenant,
+            other.priority,
+        )
+        assert (one.arrival, one.pause) == pytest.approx((other.arrival, other.pause), rel=1e-12)
+
+
+def test_a_trace_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="nowhere") as caught:
+        write_trace(tmp_path / "nowhere" / "trace.jsonl", generate("chat", 3, 0, 1.0))
+    assert caught.value.field == "save_trace"
