@@ -74,7 +74,7 @@ class Scheduler:
         self._running: list[Request] = []
         """The batch, oldest arrival first."""
         self.most_running = min(limits.max_running, limits.step_tokens)
-        """Requests in the batch: no more than a step has tokens for: so every decoding request gets one in every step."""
+        """In the batch: no more than a step has tokens for, so that every decoding request gets one in every step."""
         self._in_flight: deque[list[Row]] = deque()
         """The rows of each plan that was made and not applied, oldest first."""
         self._arrivals = 0

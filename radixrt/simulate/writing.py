@@ -26,15 +26,14 @@ def write_trace(path: Path, trace: Trace) -> None:
                 }
                 if place in parents:
                     line["id"] = place
-                for name, value in (
-                    ("program", request.program),
-                    ("parent", request.parent),
-                    ("pause", request.pause * 1000),
-                    ("tenant", request.tenant),
-                    ("priority", request.priority),
-                ):
-                    if value not in (None, 0):
-                        line[name] = value
+                if request.parent is not None:
+                    line |= {"parent": request.parent, "pause": request.pause * 1000}
+                if request.program is not None:
+                    line["program"] = request.program
+                if request.tenant is not None:
+                    line["tenant"] = request.tenant
+                if request.priority:
+                    line["priority"] = request.priority
                 file.write(msgspec.json.encode(line) + b"\n")
     except OSError as error:
         raise InvalidRequest(f"{path}: {error.strerror or error}", field="save_trace") from None
