@@ -54,10 +54,13 @@ class HighestPriority:
 
 
 class LeastWorkLeft:
-    """The program with the fewest generations still to come first: it makes room, and its caller is done soonest."""
+    """The program with the fewest generations still to come first: it makes room, and its caller is done soonest.
+
+    Among those that have equally few, the longest cached prefix first.
+    """
 
     def rank(self, queue: WaitingQueue) -> Column:
-        return queue.work_left
+        return (queue.work_left << 32) - queue.cached  # A prefix has fewer tokens than 2^32.
 
 
 SCHEDULE_POLICIES: dict[str, type[SchedulePolicy]] = {

@@ -5,6 +5,10 @@ pause (a tool runs, a person types); to that of a fork's point for the branches 
 have been joined. The pause is not known, so that of the same program before is taken. Time is counted in nodes that
 became complete, anywhere: what matters to the cache is how much comes in between, not how long it takes.
 
+Most branches are never continued: the thoughts that were not chosen, the questions whose answers were wanted. So what
+a program does not continue when it comes back is not expected any more (and if it is continued later after all, it is
+just what the policy `lru` would have left of it).
+
 A hint never outlives its program, and while it lives it is bounded as `cache/expectations.py` says.
 """
 
@@ -24,12 +28,17 @@ class NextUses:
         """When a program's last node became complete, while nothing of it has come since."""
         self._pauses: dict[Program, int] = {}
         """How long each was away the last time."""
+        self._expected: dict[Program, dict[Node, None]] = {}
+        """The nodes whose contexts each is expected to continue, oldest first."""
 
     def submitted(self, program: Program) -> None:
-        """Nodes of the program have come: it is back."""
+        """Nodes of the program have come, and stand in its tree: it is back, and has gone on from some of its nodes."""
         left = self._left.pop(program, None)
-        if left is not None:
-            self._pauses[program] = self._now - left
+        if left is None:
+            return
+        self._pauses[program] = self._now - left
+        for node in [node for node in self._expected.get(program, ()) if not _has_open_children(node)]:
+            self._forget(node)
 
     def completed(self, node: Node) -> None:
         """The node's context is known and in the cache, and its requests have ended."""
@@ -39,20 +48,31 @@ class NextUses:
         parent = node.parent
         if parent is None:
             return
-        if any(not child.complete and child.error is None for child in parent.children):
+        if _has_open_children(parent):
             self._expect(parent, after_pause=False)
         elif len(parent.children) > 1:
             self._expect(parent, after_pause=True)
         else:
-            self._cache.forget_branch(parent.program, parent.number)
+            self._forget(parent)
 
     def closed(self, program: Program) -> None:
         """The program has ended, or its client is gone."""
         self._left.pop(program, None)
         self._pauses.pop(program, None)
+        self._expected.pop(program, None)
         self._cache.forget_program(program)
 
     def _expect(self, node: Node, *, after_pause: bool) -> None:
         program = node.program
+        self._expected.setdefault(program, {})[node] = None
         next_use = self._now + (self._pauses.get(program, 0) if after_pause else 0)
         self._cache.expect(program, node.number, program.namespace, node.context, next_use)
+
+    def _forget(self, node: Node) -> None:
+        self._expected.get(node.program, {}).pop(node, None)
+        self._cache.forget_branch(node.program, node.number)
+
+
+def _has_open_children(node: Node) -> bool:
+    """Whether something that continues the node is still to be computed."""
+    return any(not child.complete and child.error is None for child in node.children)

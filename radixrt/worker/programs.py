@@ -60,9 +60,9 @@ class Programs:
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = Program(client, message.program, message.terms)
-        self._next_uses.submitted(program)
         for spec in message.nodes:
             self._submit_node(program, spec)
+        self._next_uses.submitted(program)
 
     def abort(self, client: bytes, message: Abort) -> None:
         """Abort a node and all below it, or every open node of the program; each open choice gets its `Failed`."""
