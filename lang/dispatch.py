@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from radixrt.client.backend import Backend, Session
@@ -34,7 +35,10 @@ class _Live:
 class Dispatcher:
     """Sends the nodes of one program and hands each event to its generation."""
 
-    def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop, terms: ProgramTerms) -> None:
+    def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop, terms: Callable[[], ProgramTerms]) -> None:
+        """`terms`: what the program says of itself, asked when it is opened."""
+        self.generations = 0
+        """Nodes recorded so far that generate."""
         self._backend = backend
         self._terms = terms
         self._loop = loop
@@ -56,6 +60,7 @@ class Dispatcher:
         """Record a node to send; its events go to `generation` (None: a fork point)."""
         self.touch()
         with self._lock:
+            self.generations += node.sampling is not None
             failure = self._failed.get(node.parent) if node.parent is not None else None
             if failure is None and self._closed and generation is not None:
                 failure = generation.failed_with(Aborted("the program has ended"))
@@ -116,7 +121,7 @@ class Dispatcher:
             return
         try:
             if self._session is None:
-                self._session = self._backend.open_program(self._receive, self._terms)
+                self._session = self._backend.open_program(self._receive, self._terms())
             self._session.submit(nodes)
         except Exception as error:
             # Whatever a backend raises belongs to the nodes that it was given; their readers raise it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,10 +12,10 @@ from radixrt.client.backend import Backend
 from radixrt.errors import InvalidRequest
 from radixrt.lang.backends import resolve_backend
 from radixrt.lang.batch import run_all, run_in_order
+from radixrt.lang.expected_steps import ExpectedSteps
 from radixrt.lang.options import OPTION_NAMES, given_options
 from radixrt.lang.runs import Run
 from radixrt.lang.state import ProgramState
-from radixrt.protocol.terms import ProgramTerms, check
 
 Body: TypeAlias = Callable[..., Any]
 BatchItem: TypeAlias = Mapping[str, Any] | Sequence[Any]
@@ -30,9 +31,8 @@ class Program:
     """
 
     def __init__(self, body: Body, bound: Mapping[str, Any] | None = None, *, steps: int | None = None) -> None:
-        """`steps`: how many generations a run is expected to make."""
-        self._terms = ProgramTerms(steps=steps)
-        check(self._terms)
+        """`steps`: how many generations a run is expected to make. None: as many as earlier runs made."""
+        self._expected = ExpectedSteps(steps)
         self._body = body
         self._bound = dict(bound or {})
         self._signature = inspect.signature(body)
@@ -58,6 +58,11 @@ class Program:
         """
         run = self._prepare(resolve_backend(backend), args, kwargs)
         return run.start() if stream else run.execute()
+
+    @property
+    def steps(self) -> int | None:
+        """How many generations its author says that a run makes."""
+        return self._expected.given
 
     @overload
     def run_batch(
@@ -110,7 +115,9 @@ class Program:
 
     def bind(self, **kwargs: Any) -> Program:
         """The program with arguments and options filled in; those of a call come first."""
-        return Program(self._body, {**self._bound, **kwargs}, steps=self._terms.steps)
+        bound = copy.copy(self)
+        bound._bound = {**self._bound, **kwargs}
+        return bound
 
     def _prepare(self, backend: Backend, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Run:
         """A run with these arguments and options, the bound ones behind them."""
@@ -120,7 +127,7 @@ class Program:
         options = {name: value for name, value in merged.items() if self._is_option(name)}
         self._signature.bind(None, *args, **arguments)
         defaults = given_options(_with_our_names(options))
-        return Run(self.name, lambda state: self._body(state, *args, **arguments), backend, defaults, self._terms)
+        return Run(self.name, lambda state: self._body(state, *args, **arguments), backend, defaults, self._expected)
 
     def _is_option(self, name: str) -> bool:
         return name not in self._signature.parameters and (name in OPTION_NAMES or name == "max_new_tokens")
@@ -140,7 +147,7 @@ def function(body: Body | None = None, *, steps: int | None = None) -> Program |
         ask.run("Why?", temperature=0)["answer"]
 
     `steps` says how many generations a run is expected to make: under the schedule policy `program` those that have
-    fewer to go are served first.
+    fewer to go are served first. Without it, that is learnt from the runs that have ended before.
 
     Raises `InvalidRequest` unless the function is synchronous and has a parameter for the state, and `steps` is at
     least 1.

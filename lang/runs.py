@@ -11,9 +11,9 @@ from radixrt.client.backend import Backend
 from radixrt.client.loop import shared_loop
 from radixrt.lang.backends import running_backend
 from radixrt.lang.dispatch import Dispatcher
+from radixrt.lang.expected_steps import ExpectedSteps
 from radixrt.lang.recording import Branch, Recorder
 from radixrt.lang.state import ProgramState
-from radixrt.protocol.terms import ProgramTerms
 
 
 class Run:
@@ -25,10 +25,12 @@ class Run:
         body: Callable[[ProgramState], object],
         backend: Backend,
         defaults: Mapping[str, Any],
-        terms: ProgramTerms,
+        expected: ExpectedSteps,
     ) -> None:
+        """`expected`: how many generations it will make; learns how many it made."""
         self._body = body
-        self._dispatcher = Dispatcher(backend, shared_loop().loop, terms)
+        self._expected = expected
+        self._dispatcher = Dispatcher(backend, shared_loop().loop, expected.terms)
         self._recorder = Recorder(program, backend, self._dispatcher, defaults)
         self._root = Branch(self._recorder)
 
@@ -40,6 +42,8 @@ class Run:
             self._dispatcher.drain()
         finally:
             self.close()
+        if self._dispatcher.generations:
+            self._expected.learn(self._dispatcher.generations)
         return state
 
     def start(self) -> ProgramState:

@@ -24,7 +24,6 @@ def judge(s: rx.ProgramState, instructions: str, essay: str) -> str:
     s += rx.user("These are the judgements:\n" + "\n".join(s["judgement"]) + "\nIs it good?")
     s += rx.assistant_begin()
     s += rx.gen("summary", max_tokens=32)
-    s["summary"]  # noqa: B018 (reading waits: what follows a select is sent when that is decided)
     s += rx.select("verdict", [" good", " bad"])
     s += rx.assistant_end()
     return str(s["verdict"])

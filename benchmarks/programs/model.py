@@ -48,8 +48,9 @@ class Language:
         )
         texts = Texts(0)
         tokenizer.train_from_iterator([" ".join(WORDS), *(texts.paragraph(20) for _ in range(20))], trainer)
-        parts = TokenizerParts(tokenizer, bos=END, eos=END, chat_template=CHAT_TEMPLATE)
-        self.tokenizer = Tokenizer(parts)
+        self.source = tokenizer
+        """As the `tokenizers` library has it."""
+        self.tokenizer = Tokenizer(TokenizerParts(tokenizer, bos=END, eos=END, chat_template=CHAT_TEMPLATE))
         self.frontend = Frontend(self.tokenizer, derive_turns(self.tokenizer))
         self.compiler = ReadyCompiler(self.tokenizer)
         self.line_end = int(self.tokenizer.encode("\n")[0])
@@ -66,7 +67,7 @@ class Language:
 
 
 class ReadyCompiler:
-    """Compiles at once: when a request waits for its grammar in a thread, the order of admission depends on the clock."""
+    """Compiles at once: if a request waited for its grammar, the order of admission would depend on the clock."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._inner = GrammarCompiler(tokenizer)

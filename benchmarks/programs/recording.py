@@ -8,21 +8,20 @@ program of this folder reads all of its branches before it goes on with one of t
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 from unittest.mock import patch
 
-import numpy as np
-
 from benchmarks.programs.shape import Shape, Tool
 from benchmarks.programs.texts import Texts
 from radixrt.client.connection import ProgramLine, WorkerConnection
 from radixrt.client.loop import shared_loop
 from radixrt.client.session import TextSession
+from radixrt.lang.function import Program, function
 from radixrt.protocol.events import Event, TextEvent, Tokens
-from radixrt.protocol.ids import IdArray
 from radixrt.protocol.messages import CloseProgram, SubmitTree, TreeNode
 from radixrt.protocol.plan import StepPlan
 from radixrt.protocol.terms import NO_TERMS, ProgramTerms
@@ -74,7 +73,9 @@ class Worker(Protocol):
 def record(shape: Shape, runs: int, seed: int, worker: Worker, frontend: Frontend) -> list[RecordedRun]:
     """`runs` runs of a shape; the same for the same arguments."""
     recorder = Recorder(worker, frontend)
-    return [recorder.run(shape, arguments) for arguments in shape.arguments(Texts(seed), runs)]
+    # A program learns from its runs how many steps they take: this one has learnt nothing yet.
+    program = function(steps=shape.program.steps)(inspect.unwrap(shape.program))
+    return [recorder.run(program, arguments) for arguments in shape.arguments(Texts(seed), runs)]
 
 
 class Recorder:
@@ -89,11 +90,11 @@ class Recorder:
         self._feed: dict[int, Fed] = {}
         worker.watch(self._note_plan)
 
-    def run(self, shape: Shape, arguments: Mapping[str, Any]) -> RecordedRun:
+    def run(self, program: Program, arguments: Mapping[str, Any]) -> RecordedRun:
         """Run the program. Raises what its generations failed with."""
         self._run, self._tool, self._feed = RecordedRun(), arguments.get("tool"), {}
         with _no_timers():
-            state = shape.program.run(**arguments, temperature=0, backend=self)
+            state = program.run(**arguments, temperature=0, backend=self)
         shared_loop().call(lambda: None)  # Its line is closed there.
         error = state.error()
         if error is not None:
@@ -190,8 +191,3 @@ def _no_timers() -> Iterator[None]:
     """Nodes leave when the program waits for them, and at no other time."""
     with patch("radixrt.lang.dispatch.IDLE_SECONDS", _NEVER):
         yield
-
-
-def fed_arrays(runs: Sequence[RecordedRun]) -> list[IdArray]:
-    """What each request of all runs fed, in order."""
-    return [np.array(fed.ids, dtype=np.int32) for run in runs for fed in run.fed]

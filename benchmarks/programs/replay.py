@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Protocol
 
 from benchmarks.programs.model import Language
 from benchmarks.programs.recording import CLIENT, RecordedRun
 from benchmarks.programs.worker import PAGE_SIZE, Policies, SimulatedWorker
 from radixrt.protocol.events import Event, Failed, Finished, Scored, Tokens
 from radixrt.protocol.messages import CloseProgram, SubmitTree
+from radixrt.worker.programs import Programs
 
 AT_ONCE = 16
 
@@ -24,16 +26,26 @@ class Outcome:
     """What became of a replay."""
 
     rows: int
-    """Written by the executor; copies of pages do not count."""
     steps: int
     evicted_pages: int
     preemptions: int
 
 
+class Worker(Protocol):
+    """A worker that has done nothing yet, and counts the rows that are written."""
+
+    programs: Programs
+
+    @property
+    def rows_written(self) -> int:
+        """By the executor, to the KV pool; copies of pages do not count."""
+        ...
+
+
 class Replay:
     """One replay on a worker of its own."""
 
-    def __init__(self, runs: Sequence[RecordedRun], worker: SimulatedWorker, at_once: int = AT_ONCE) -> None:
+    def __init__(self, runs: Sequence[RecordedRun], worker: Worker, at_once: int = AT_ONCE) -> None:
         self._runs = runs
         self._worker = worker
         self._at_once = at_once
@@ -63,11 +75,9 @@ class Replay:
                 self._take(event)
         for number, (run, outputs) in enumerate(zip(self._runs, self._outputs, strict=True)):
             assert outputs == run.outputs, f"run {number} said something else than in the recording"
-        scheduler = self._worker.scheduler
-        scheduler.check_invariants()
-        counters = scheduler.counters
-        evicted = scheduler.cache.counters.evicted_pages
-        return Outcome(self._worker.rows_written, counters.steps, evicted, counters.preemptions)
+        stats = programs.stats()
+        assert stats.leases == stats.pages_owned == 0, "something was left behind"
+        return Outcome(self._worker.rows_written, stats.steps, stats.evicted_pages, stats.preemptions)
 
     def _begin_next(self) -> None:
         if self._begun < len(self._runs):

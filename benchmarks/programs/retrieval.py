@@ -1,6 +1,6 @@
 """Retrieval pipeline (DSPy): a search query is written, passages are fetched, and the answer is written from them.
 
-Two questions in three are about passages that other runs fetch too; each of the pipeline's stages has a prompt of its own.
+Two questions in three are about passages that other runs fetch too; each stage of the pipeline has its own prompt.
 """
 
 from __future__ import annotations

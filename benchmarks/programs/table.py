@@ -15,8 +15,8 @@ def empty_table(runs: int, at_once: int, seed: int) -> Table:
     """A table with a column for each setup and a row for each shape and size of the pool."""
     table = Table(
         title=f"Rows written, as a multiple of the offline bound: {runs} runs, {at_once} at once, seed {seed}",
-        caption="bound: distinct (prefix, token) pairs, and a row for each prompt wholly cached. no reuse: every request "
-        "computes all of its tokens. pool: of the working set. -: the pool does not hold the longest request",
+        caption="bound: distinct (prefix, token) pairs, and a row for each prompt wholly cached. no reuse: every "
+        "request computes all of its tokens. pool: of the working set. -: the pool does not hold the longest request",
     )
     table.add_column("shape")
     for name in ("bound", "no reuse", "pool", "pages"):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
-_ONSETS = "b d f g k l m n p r s t v z br dr fl gr pl st tr".split()
-_VOWELS = "a e i o u ai ou".split()
-WORDS = tuple(a + b + c + d for (a, b), (c, d) in itertools.product(itertools.product(_ONSETS, _VOWELS), repeat=2))[::29]
+_ONSETS = (*"bdfgklmnprstvz", "br", "dr", "fl", "gr", "pl", "st", "tr")
+_VOWELS = ("a", "e", "i", "o", "u", "ai", "ou")
+_SYLLABLES = [onset + vowel for onset in _ONSETS for vowel in _VOWELS]
+WORDS = tuple(first + second for first in _SYLLABLES for second in _SYLLABLES)[::29]
 """About 750 of them, each two syllables."""
 
 

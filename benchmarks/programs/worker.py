@@ -41,16 +41,23 @@ class SimulatedWorker:
         self.model = SimulatedModel(language, pages, page_size)
         cache = PrefixCache(pages, page_size, policies.eviction)
         limits = Limits(max_running=64, step_tokens=STEP_TOKENS, context_length=pages * page_size)
-        self.scheduler = Scheduler(cache, limits, policies.schedule, reuse=reuse)
+        scheduler = Scheduler(cache, limits, policies.schedule, reuse=reuse)
         tokenizer = language.tokenizer
         ends = language.frontend.end_ids
-        engine = Engine(self.scheduler, self.model, tokenizer, ends, language.compiler)
-        context, size = limits.context_length, tokenizer.vocabulary_size
-        none = "none"
-        self.programs = Programs(
-            engine,
-            Welcome(PROTOCOL_VERSION, "simulated", "cpu", none, none, page_size, pages, 0, context, size),
+        engine = Engine(scheduler, self.model, tokenizer, ends, language.compiler)
+        welcome = Welcome(
+            version=PROTOCOL_VERSION,
+            model="simulated",
+            device="cpu",
+            kernels="none",
+            dtype="none",
+            page_size=page_size,
+            pool_pages=pages,
+            kv_bytes=0,
+            context_length=limits.context_length,
+            vocabulary_size=tokenizer.vocabulary_size,
         )
+        self.programs = Programs(engine, welcome)
 
     @property
     def rows_written(self) -> int:

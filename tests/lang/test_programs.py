@@ -17,6 +17,7 @@ from radixrt.lang import (
     function,
     gen,
     raw,
+    select,
     set_default_backend,
     system,
     user,
@@ -420,6 +421,63 @@ def test_the_expected_number_of_steps_reaches_the_runtime(backend: Scripted) -> 
     program.run(backend=backend)
     program.bind(what="y").run(backend=backend)
     assert [terms.steps for terms in backend.terms] == [7, 7]
+
+
+def steps_told(backend: Scripted) -> list[int | None]:
+    return [terms.steps for terms in backend.terms]
+
+
+def test_an_unknown_number_of_steps_is_learnt_from_the_runs_before(backend: Scripted) -> None:
+    @function
+    def program(s: ProgramState, turns: int) -> None:
+        for turn in range(turns):
+            s += f"{turn}" + gen()
+        s += select("last", ["a", "b"])  # It generates nothing.
+
+    program.run(turns=4)
+    program.run(turns=6)
+    program.bind(turns=2).run()
+    assert program.steps is None
+    program.run(turns=1)
+    assert steps_told(backend) == [None, 4, 5, 4]
+
+
+def test_what_was_learnt_long_ago_is_forgotten(backend: Scripted) -> None:
+    @function
+    def program(s: ProgramState, turns: int) -> None:
+        s += "x" + gen()
+        for _ in range(turns - 1):
+            s += gen()
+
+    for turns in [9] * 20 + [1] * 40:
+        program.run(turns=turns)
+    assert steps_told(backend)[20] == 9
+    assert steps_told(backend)[-1] == 1
+
+
+def test_a_run_that_fails_teaches_nothing(backend: Scripted) -> None:
+    @function
+    def program(s: ProgramState, fails: bool) -> None:
+        s += "x" + gen("x")
+        s["x"]
+        if fails:
+            raise OSError("the tool is broken")
+        s += gen("y")
+
+    with pytest.raises(OSError, match="broken"):
+        program.run(fails=True)
+    program.run(fails=False)
+    program.run(fails=False)
+    assert steps_told(backend) == [None, None, 2]
+
+
+def test_the_later_runs_of_a_batch_know_what_the_earlier_ones_took(backend: Scripted) -> None:
+    @function
+    def program(s: ProgramState) -> None:
+        s += "x" + gen() + gen() + gen()
+
+    program.run_batch([{}] * 3, num_threads=1)
+    assert steps_told(backend) == [None, 3, 3]
 
 
 def test_a_number_of_steps_below_one_is_refused() -> None:

@@ -57,6 +57,11 @@ def test_program_takes_the_least_work_left_first() -> None:
     assert Line("program", make(0, work_left=3), make(1, work_left=1), make(2, work_left=2)).order() == [1, 2, 0]
 
 
+def test_program_takes_the_longest_cached_prefix_first_among_equals() -> None:
+    given = [make(0, work_left=2), make(1, work_left=2), make(2, work_left=1), make(3, work_left=2)]
+    assert Line("program", *given, cached={0: 1, 1: 9, 3: 5}).order() == [2, 1, 3, 0]
+
+
 def test_dfs_finishes_a_part_of_the_tree_before_it_leaves_it() -> None:
     a, b = [1, 1, 1, 1], [2, 2, 2, 2]
     given = [make(0, [*a, 1, 9]), make(1, [*b, 1, 9]), make(2, [*a, 2, 9]), make(3, [*b, 2, 9]), make(4, [*a, 1, 8, 9])]

@@ -140,6 +140,46 @@ def test_after_a_join_the_prefix_of_the_fork_is_there() -> None:
     assert world.cached_tokens(1, 9) == 60
 
 
+def test_a_branch_that_its_program_passes_over_is_not_expected_any_more() -> None:
+    """Three thoughts; the program goes on with the second."""
+    world = World()
+    world.submit(AGENT, 1, node(1, None, world.prompt(8), None), *(node(2 + i, 1, [10 + i]) for i in range(3)))
+    world.run()
+    assert world.hints == 4
+    world.submit(AGENT, 1, node(9, 3, world.prompt(8)))
+    assert world.hints == 1
+    world.run()
+    assert world.hints == 1  # Where it ends, now.
+
+
+def test_what_a_program_passes_over_makes_room_before_what_another_one_expects() -> None:
+    world = World()
+    world.submit(AGENT, 1, node(1, None, world.prompt(8), None), *(node(2 + i, 1, world.prompt(60)) for i in range(2)))
+    world.submit(AGENT, 2, node(1, None, world.prompt(60)))
+    world.run()
+    world.submit(AGENT, 1, node(9, 2, [7]))
+    world.run()
+    world.crowd(pages=PAGES // 2)
+    world.submit(AGENT, 1, node(10, 3, [8]))  # After all.
+    world.submit(AGENT, 2, node(2, 1, [8]))
+    world.run()
+    assert world.cached_tokens(2, 2) >= 60
+    assert world.cached_tokens(1, 10) < 60
+
+
+def test_what_still_runs_is_passed_over_by_nobody() -> None:
+    world = World()
+    long = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
+    world.submit(AGENT, 1, node(1, None, world.prompt(8), None), node(2, 1, [5]), node(3, 1, [6], long))
+    while not world.finished:
+        for client, events in world.programs.step().items():
+            world._take(client, events)
+    world.submit(AGENT, 1, node(4, 2, [7]))
+    world.run()
+    # The fork's point for what may follow a join, and the ends of both branches.
+    assert world.hints == 3
+
+
 def test_who_was_away_longer_goes_before_who_comes_back_sooner() -> None:
     """The pool has room for one of their contexts beside a long prompt."""
     world = World()
