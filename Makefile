@@ -37,8 +37,9 @@ fmt: setup ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## run every script of benchmarks/
+bench: setup ## run all of benchmarks/
 	@set -e; for script in $(wildcard benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done
+	$(BIN)/python -m benchmarks.programs
 
 clean: ## remove caches and build output; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -80,19 +80,19 @@ def model(language: Language, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["few-shot select", "tree of thought", "judge", "JSON decoding"])
+@pytest.mark.parametrize("name", ["few-shot select", "skeleton of thought", "judge", "JSON decoding"])
 def test_the_kernels_write_each_prefix_once(
     name: str, language: Language, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = KernelWorker(monkeypatch, model, 2**24, reuse=False)
-    runs = record(SHAPES[name], 3, 1, alone, language.frontend)
+    runs = record(SHAPES[name], 2, 1, alone, language.frontend)
     bound = bound_of(runs, alone.welcome.page_size)
-    assert alone.rows_written == bound.fed > 1.5 * bound.rows
+    assert alone.rows_written == bound.fed > 1.2 * bound.rows
     page_bytes = alone.welcome.kv_bytes // alone.welcome.pool_pages
 
     monkeypatch.undo()
     worker = KernelWorker(monkeypatch, model, bound.pages * page_bytes, reuse=True)
     assert worker.welcome.pool_pages == bound.pages
-    outcome = Replay(runs, worker, at_once=3).run()
+    outcome = Replay(runs, worker, at_once=2).run()
     assert bound.rows <= outcome.rows <= 1.01 * bound.rows
     assert outcome.rows == worker.programs.stats().tokens_computed
