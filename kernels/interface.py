@@ -4,7 +4,11 @@ A step is one forward pass over rows. A row is a run of consecutive new tokens o
 decode token) together with the pages that hold the sequence's keys and values. Backends know nothing else.
 
 Order of calls: `plan(layout)` once a step; then for each layer `rotary_write_kv`, `attend`, with `linear`, `rms_norm`,
-`add_rms_norm` and `silu_multiply` around them. `copy_slots` runs before the step whose rows need the copies.
+`add_rms_norm` and `silu_multiply` around them, as `decoder.step_by_operations` does it; or `whole_step` for all of it.
+`copy_slots` runs before the step whose rows need the copies.
+
+Activations are in the backend's `dtype`, or in float32 where the backend keeps them finer: every operation takes either
+from its own backend's others.
 
 Row rule (CPU backends): every output row depends on its own tokens only, bit for bit, whatever else is in the batch,
 however its prefix was chunked, and whether the prefix was computed here or found in the cache.
@@ -18,6 +22,8 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
+
+from radixrt.kernels.decoder import Decoder, Step
 
 Weight: TypeAlias = Any
 """A prepared weight: whatever `prepare_weight` of the same backend returned."""
@@ -102,6 +108,14 @@ class KernelBackend(Protocol):
         """Pack a matrix once, at load."""
         ...
 
+    def prepare_vector(self, vector: Tensor) -> Tensor:
+        """A norm's weight or a bias, float32 [n], as this backend's operations take it."""
+        ...
+
+    def whole_step(self, decoder: Decoder) -> Step | None:
+        """A decoder's step as one call, if the backend has such: the bits of `decoder.step_by_operations`."""
+        ...
+
     def allocate_kv(self, shape: KvShape) -> Any:
         """A KV pool whose every slot holds finite numbers. Opaque to the caller."""
         ...
@@ -118,11 +132,11 @@ class KernelBackend(Protocol):
         ...
 
     def embed(self, ids: Tensor, table: Weight) -> Tensor:
-        """Rows of an embedding matrix: int64 [T] -> [T, hidden] in `dtype`. `table` may also serve `linear`."""
+        """Rows of an embedding matrix: int64 [T] -> [T, hidden]. `table` may also serve `linear`."""
         ...
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
-        """`x @ weight.T + bias`: [T, in] -> [T, out] in `dtype`, for any T >= 0."""
+        """`x @ weight.T + bias`: [T, in] -> [T, out], for any T >= 0."""
         ...
 
     def logits(self, x: Tensor, head: Weight) -> Tensor:
@@ -134,7 +148,7 @@ class KernelBackend(Protocol):
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Root-mean-square norm over the last dimension (computed in float32): any leading shape, in `dtype`."""
+        """Root-mean-square norm over the last dimension (computed in float32), for any leading shape."""
         ...
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from radixrt.kernels.decoder import Decoder, Step
 from radixrt.kernels.interface import AttentionShape, BatchLayout, KvShape, RawWeight
 from radixrt.kernels.reference import attention, fused, kv_pool
 from radixrt.kernels.reference import linear as matrices
@@ -25,6 +26,12 @@ class ReferenceBackend:
 
     def prepare_weight(self, raw: RawWeight) -> Tensor:
         return matrices.prepare_weight(raw, self.dtype)
+
+    def prepare_vector(self, vector: Tensor) -> Tensor:
+        return vector.to(self.dtype)
+
+    def whole_step(self, decoder: Decoder) -> Step | None:
+        return None
 
     def allocate_kv(self, shape: KvShape) -> KvPool:
         return kv_pool.allocate_kv(shape, self.dtype)

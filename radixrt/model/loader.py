@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from radixrt.errors import InvalidRequest, UnsupportedModel
+from radixrt.kernels.decoder import Decoder, DecoderLayer, Projection
 from radixrt.kernels.interface import AttentionShape, KernelBackend
 from radixrt.model import gguf_config, hf_config
 from radixrt.model.config import ModelConfig
-from radixrt.model.llama import Layer, Model, Projection
+from radixrt.model.llama import Model
 from radixrt.model.rope import cos_sin_table
 from radixrt.model.weights.gguf import GgufWeights
 from radixrt.model.weights.raw import stack
@@ -126,17 +127,16 @@ def _build(
             progress(index + 1, config.layers)
     embedding = kernels.prepare_weight(source.matrix("model.embed_tokens.weight"))
     tied = config.tied_embeddings
-    return Model(
-        config=config,
-        kernels=kernels,
+    cos_sin = cos_sin_table(config.rope_theta, config.head_dim, config.rope_scaling, context_length)
+    decoder = Decoder(
         embedding=embedding,
         layers=tuple(layers),
         final_norm=prepare.vector("model.norm.weight"),
         head=embedding if tied else kernels.prepare_weight(source.matrix("lm_head.weight")),
-        cos_sin=cos_sin_table(config.rope_theta, config.head_dim, config.rope_scaling, context_length).to(
-            kernels.device
-        ),
+        cos_sin=cos_sin.to(kernels.device),
+        epsilon=config.rms_epsilon,
     )
+    return Model(config, kernels, decoder)
 
 
 class _Preparation:
@@ -147,10 +147,10 @@ class _Preparation:
         self._source = source
         self._kernels = kernels
 
-    def layer(self, index: int) -> Layer:
+    def layer(self, index: int) -> DecoderLayer:
         config, prefix = self._config, f"model.layers.{index}"
         attention = f"{prefix}.self_attn"
-        return Layer(
+        return DecoderLayer(
             attention_norm=self.vector(f"{prefix}.input_layernorm.weight"),
             qkv=self._projection([f"{attention}.{part}_proj" for part in "qkv"]),
             q_norm=self.vector(f"{attention}.q_norm.weight") if config.qk_norm else None,
@@ -165,7 +165,7 @@ class _Preparation:
         )
 
     def vector(self, name: str) -> Tensor:
-        return self._source.vector(name).to(self._kernels.device, self._kernels.dtype)
+        return self._kernels.prepare_vector(self._source.vector(name))
 
     def _projection(self, names: Sequence[str]) -> Projection:
         """The maps of these names as one, their rows one after another."""

@@ -14,8 +14,9 @@ TOLERANCE = {
 """Half a unit in the last place of a bfloat16 is 2^-9 of its value; two roundings of values near 1 fit in this."""
 
 
-def assert_near(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual.double(), expected, **TOLERANCE[actual.dtype])
+def assert_near(actual: Tensor, expected: Tensor, computed_in: torch.dtype | None = None) -> None:
+    """`computed_in`: the coarsest type on the way, where the result's own does not tell."""
+    torch.testing.assert_close(actual.double(), expected, **TOLERANCE[computed_in or actual.dtype])
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, shape: AttentionShape) -> Tensor:

@@ -28,14 +28,15 @@ def test_linear_agrees_with_the_oracle(
     backend: KernelBackend, random: torch.Generator, inner: int, out: int, rows: int
 ) -> None:
     raw = raw_weight(out, inner, backend.dtype, random)
-    x, bias = rows_of(rows, inner, backend, random), torch.randn(out, generator=random).to(backend.dtype)
+    x, bias = rows_of(rows, inner, backend, random), backend.prepare_vector(torch.randn(out, generator=random))
     weight = backend.prepare_weight(raw)
     expected = x.double() @ raw.data.double().t()
     for actual, wanted in (
         (backend.linear(x, weight), expected),
         (backend.linear(x, weight, bias), expected + bias.double()),
     ):
-        assert (actual.shape, actual.dtype) == ((rows, out), backend.dtype)
+        assert actual.shape == (rows, out)
+        assert actual.dtype in (backend.dtype, torch.float32)
         oracle.assert_near(actual, wanted)
 
 
@@ -117,7 +118,6 @@ def test_an_embedding_is_a_row_of_its_table_which_may_also_be_the_head(
     table = backend.prepare_weight(raw)
     ids = torch.tensor([3, 49, 3, 0])
     rows = backend.embed(ids, table)
-    assert rows.dtype == backend.dtype
-    assert torch.equal(rows, raw.data[ids])
+    assert torch.equal(rows, raw.data[ids].to(rows.dtype))
     assert backend.embed(ids[:0], table).shape == (0, 64)
     oracle.assert_near(backend.linear(rows, table), rows.double() @ raw.data.double().t())
