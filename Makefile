@@ -4,19 +4,29 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+NATIVE := build/native
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint fmt bench clean
+.PHONY: help setup native demo test test-all lint fmt bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-setup: $(STAMP) ## make .venv and install radixrt into it, editable, with all that development needs
+setup: $(STAMP) native ## make .venv, install radixrt into it, editable, with all that development needs, build the kernels
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	touch $@
+
+native: $(NATIVE)/CMakeCache.txt ## build the native CPU kernels into the checkout; without a compiler there are none
+	@$(BIN)/cmake --build $(NATIVE)
+
+# Anew for another CMakeLists.txt or nanobind; an interrupted one leaves no cache that looks whole.
+$(NATIVE)/CMakeCache.txt: $(STAMP)
+	$(BIN)/cmake -S . -B $(NATIVE) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DPython_EXECUTABLE=$(abspath $(BIN))/python --log-level=WARNING || { rm -f $@; exit 1; }
+	@touch $@
 
 demo: setup ## ten agents over one shared setting, then a JSON object over HTTP, on a real model
 	$(BIN)/python examples/few_shot_agents.py
@@ -42,5 +52,5 @@ bench: setup ## run all of benchmarks/
 	$(BIN)/python -m benchmarks.programs
 
 clean: ## remove caches and build output; .venv stays
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist kernels/cpu/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

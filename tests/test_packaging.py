@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -81,28 +82,87 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
         getattr(radixrt, name)
 
 
-def test_a_wheel_made_by_way_of_a_source_distribution_carries_the_whole_package(tmp_path: Path) -> None:
-    build: list[str | Path] = [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path, ROOT]
-    subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    packed = zipfile.ZipFile(wheel)
+def test_an_install_without_a_compiler_carries_the_whole_package_and_runs_on_the_reference(tmp_path: Path) -> None:
+    packed, said = build_wheel(tmp_path, compiler=False)
+    assert "no C++ compiler: the native CPU kernels are left out" in said
     assert {name for name in packed.namelist() if name.endswith(".py")} == {
         f"radixrt/{name}" for name, _ in package_files()
     }
     assert "radixrt/py.typed" in packed.namelist()
+    assert foreign_to_a_wheel(packed) == set()
 
     site = tmp_path / "site"
     packed.extractall(site)
-    # Without `site`, the editable install's hook does not run: it would lead back to the checkout.
+    done = run_from(
+        site,
+        "import torch, radixrt.lang",
+        "from radixrt.kernels import interface, registry",
+        "kernels = registry.load_backend()",
+        "gate_up = torch.ones(3, 8, dtype=kernels.dtype)",
+        "print(interface.__file__, kernels.name, *kernels.silu_multiply(gate_up).shape, sep='|')",
+        "print(registry.choose().reason)",
+    )
+    first, reason = done.splitlines()
+    assert first == f"{site / 'radixrt' / 'kernels' / 'interface.py'}|reference|3|4"
+    assert "cpu kernels cannot run here: they were not built" in reason
+
+
+@pytest.mark.long
+def test_a_wheel_carries_the_native_module_once_and_none_of_its_sources(tmp_path: Path) -> None:
+    if shutil.which("c++") is None:
+        pytest.skip("no C++ compiler")
+    packed, _ = build_wheel(tmp_path, compiler=True)
+    (module,) = foreign_to_a_wheel(packed)
+    assert module.startswith("radixrt/kernels/cpu/_native.")
+    site = tmp_path / "site"
+    packed.extractall(site)
+    done = run_from(
+        site, "from radixrt.kernels.cpu import _native", "print(_native.__file__, _native.Kernels(1, 'portable').level)"
+    )
+    assert done.split() == [str(site / module), "portable"]
+
+
+def build_wheel(folder: Path, compiler: bool) -> tuple[zipfile.ZipFile, str]:
+    """A wheel made by way of a source distribution, and what the build said."""
+    env = dict(os.environ)
+    if not compiler:
+        env.pop("CXX", None)
+        tools = folder / "tools"
+        tools.mkdir()
+        ninja = shutil.which("ninja", path=os.pathsep.join((sysconfig.get_path("scripts"), env["PATH"])))
+        assert ninja is not None
+        (tools / "ninja").symlink_to(ninja)
+        env["PATH"] = str(tools)
+    command: list[str | Path] = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    (wheel,) = folder.glob("*.whl")
+    return zipfile.ZipFile(wheel), done.stdout
+
+
+def foreign_to_a_wheel(packed: zipfile.ZipFile) -> set[str]:
+    """What it carries of the package besides Python and its types."""
+    names = {name for name in packed.namelist() if name.startswith("radixrt/") and not name.endswith(".py")}
+    return names - {"radixrt/py.typed", "radixrt/kernels/cpu/_native.pyi"}
+
+
+def run_from(site: Path, *lines: str) -> str:
+    """What a program prints that imports radixrt from `site`, and the rest from here."""
+    # Without Python's own `site`, the editable install's hook does not run: it would lead back to the checkout.
     done = subprocess.run(
-        [sys.executable, "-S", "-c", "import radixrt.lang, radixrt.kernels.interface as k; print(k.__file__)"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(site), sysconfig.get_path("purelib")))},
-        cwd=tmp_path,
+        [sys.executable, "-S", "-c", "\n".join(lines)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(site), *libraries()))},
+        cwd=site,
         capture_output=True,
         text=True,
-        check=True,
     )
-    assert Path(done.stdout.strip()) == site / "radixrt" / "kernels" / "interface.py"
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def libraries() -> list[str]:
+    """Folders of installed packages."""
+    return [path for path in sys.path if path.endswith("site-packages")]
 
 
 def requirement_name(requirement: str) -> str:

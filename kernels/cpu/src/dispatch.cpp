@@ -17,30 +17,24 @@ extern const Level level;
 }
 #endif
 
-namespace {
-
-struct Candidate {
-    const Level* level;
-    bool runs;
-};
-
-}  // namespace
-
-const Level* find_level(const char* name) {
+std::vector<const Level*> levels() {
+    std::vector<const Level*> found;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    const Candidate candidates[] = {
-        {&avx512::level, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                             __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")},
-        {&avx2::level, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-        {&portable::level, true},
-    };
-#else
-    const Candidate candidates[] = {{&portable::level, true}};
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
+        __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+        found.push_back(&avx512::level);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+        found.push_back(&avx2::level);
 #endif
-    for (const auto& candidate : candidates)
-        if (candidate.runs && (name == nullptr || std::strcmp(name, candidate.level->name) == 0)) return candidate.level;
+    found.push_back(&portable::level);
+    return found;
+}
+
+const Level* find_level(const char* name) {
+    for (const Level* level : levels())
+        if (name == nullptr || std::strcmp(name, level->name) == 0) return level;
     return nullptr;
 }
 

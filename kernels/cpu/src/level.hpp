@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "threads.hpp"
 
@@ -27,6 +28,8 @@ struct Level {
     void (*attend)(Worker&, const AttentionArgs&);
 };
 
+// The levels that this processor runs, best first.
+std::vector<const Level*> levels();
 // The best level that this processor runs, or the named one; nullptr if it cannot run that.
 const Level* find_level(const char* name);
 

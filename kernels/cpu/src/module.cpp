@@ -2,11 +2,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "fused.hpp"
 #include "level.hpp"
@@ -50,6 +52,11 @@ private:
 NB_MODULE(_native, m) {
     using radixrt::cpu::Kernels;
     using Free = nb::call_guard<nb::gil_scoped_release>;
+    m.def("levels", [] {
+        std::vector<std::string> names;
+        for (const auto* level : radixrt::cpu::levels()) names.emplace_back(level->name);
+        return names;
+    });
     nb::class_<Kernels>(m, "Kernels")
         .def(nb::init<int, const std::optional<std::string>&>(), nb::arg("threads"), nb::arg("level").none())
         .def_prop_ro("level", &Kernels::level)
