@@ -1,17 +1,21 @@
 """Finding a kernel backend by name, and the activation dtype that suits this machine.
 
 A backend is one entry of `_BACKENDS`, best first. The entry says what the backend can do here without loading it;
-`choose` picks, `load_backend` builds. `doctor` prints a `Choice`.
+`choose` picks, `load_backend` builds. `doctor` prints a `Choice`. A backend whose kernels were compiled for several
+kinds of processor, its levels, takes the best that runs here, or the one asked for, as in "cpu:avx2".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 import torch
 
 from radixrt.errors import BackendUnavailable
+from radixrt.kernels.cores import physical_cores
+from radixrt.kernels.cpu import availability as cpu
 from radixrt.kernels.interface import KernelBackend
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -27,7 +31,19 @@ class BackendEntry:
     dtypes: tuple[str, ...]
     why_not: Callable[[], str | None]
     """Why this machine cannot run it, or None if it can."""
-    load: Callable[[torch.dtype, torch.device], KernelBackend]
+    load: Callable[[LoadOptions], KernelBackend]
+    levels: Callable[[], tuple[str, ...]] = tuple
+    """Kinds of processor that its kernels were compiled for and that this one runs, best first."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What a backend is built with."""
+
+    dtype: torch.dtype
+    device: torch.device
+    level: str | None
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -38,43 +54,60 @@ class Choice:
     dtype: str
     device: str
     reason: str
+    level: str | None = None
+    """The kind of processor that its kernels were compiled for; None for a backend that makes no such difference."""
+    missing: str | None = None
+    """Why a better backend cannot run on this machine, although the options leave room for it."""
 
 
 def available_backends() -> dict[str, tuple[str, ...]]:
-    """Backends that this machine can run, best first, with their dtypes."""
-    return {entry.name: entry.dtypes for entry in _BACKENDS if entry.why_not() is None}
+    """Backends that this machine can run, each level on its own, best first, with their dtypes."""
+    return {
+        f"{entry.name}:{level}" if level else entry.name: entry.dtypes
+        for entry in _BACKENDS
+        if entry.why_not() is None
+        for level in entry.levels() or (None,)
+    }
 
 
 def choose(name: str = "auto", dtype: str = "auto", device: str = "cpu") -> Choice:
     """The backend and dtype that these options mean here.
 
-    `name` "auto" is the best backend with the device and dtype; `dtype` "auto" is bfloat16 where both the processor
-    and the backend have it, else float32. Raises `BackendUnavailable`, saying what there is.
+    `name` "auto" is the best backend with the device and dtype; "cpu:avx2" is a backend's level. `dtype` "auto" is
+    bfloat16 where the backend has it and is not slower for it, else float32. Raises `BackendUnavailable`, saying what
+    there is.
     """
     if dtype != "auto" and dtype not in _DTYPES:
         raise BackendUnavailable(f"unknown dtype {dtype!r}; choose auto, {', '.join(_DTYPES)}", field="dtype")
-    entries = [entry for entry in _BACKENDS if name in ("auto", entry.name)]
-    if not entries:
+    backend, _, level = name.partition(":")
+    entries = [entry for entry in _BACKENDS if backend in (entry.name, "auto")]
+    if not entries or (level and backend == "auto"):
         known = ", ".join(entry.name for entry in _BACKENDS)
         raise BackendUnavailable(f"unknown kernel backend {name!r}; choose auto, {known}", field="kernels")
     kind = device.split(":")[0]
     passed_over: list[tuple[str, str]] = []
     for entry in entries:
-        field, obstacle = _obstacle(entry, dtype, kind)
+        field, obstacle = _obstacle(entry, level, dtype, kind)
         if obstacle is None:
-            found, why = _resolve_dtype(entry, dtype, kind)
-            skipped = [f"passed over: {obstacle}" for _, obstacle in passed_over]
-            return Choice(entry.name, found, device, "; ".join([f"{entry.name} kernels in {found}: {why}", *skipped]))
+            return _choice(entry, level, dtype, device, passed_over)
         passed_over.append((field, obstacle))
     field = passed_over[0][0]
     raise BackendUnavailable("; ".join(obstacle for _, obstacle in passed_over), field=field)
 
 
-def load_backend(name: str = "auto", dtype: str = "auto", device: str = "cpu") -> KernelBackend:
-    """Build the backend that `choose` picks for these options. Raises `BackendUnavailable`."""
+def load_backend(
+    name: str = "auto", dtype: str = "auto", device: str = "cpu", threads: int | None = None
+) -> KernelBackend:
+    """Build the backend that `choose` picks for these options. Raises `BackendUnavailable`.
+
+    `threads`: how many compute, where the backend has threads of its own; None: one a physical core.
+    """
     choice = choose(name, dtype, device)
     entry = next(entry for entry in _BACKENDS if entry.name == choice.backend)
-    return entry.load(_DTYPES[choice.dtype], torch.device(device))
+    options = LoadOptions(
+        _DTYPES[choice.dtype], torch.device(device), choice.level, physical_cores() if threads is None else threads
+    )
+    return entry.load(options)
 
 
 def dtype_named(name: str) -> torch.dtype:
@@ -82,19 +115,36 @@ def dtype_named(name: str) -> torch.dtype:
     return _DTYPES[name]
 
 
-def _obstacle(entry: BackendEntry, dtype: str, kind: str) -> tuple[str, str | None]:
+def _obstacle(entry: BackendEntry, level: str, dtype: str, kind: str) -> tuple[str, str | None]:
     """The option that rules the backend out, with the reason for people; the reason is None if nothing does."""
     if kind not in entry.devices:
         return "device", f"{entry.name} kernels run on {' or '.join(entry.devices)}, not on {kind!r}"
     if dtype != "auto" and dtype not in entry.dtypes:
         return "dtype", f"{entry.name} kernels have {' and '.join(entry.dtypes)}, not {dtype}; use one of these or auto"
     why_not = entry.why_not()
-    return "kernels", why_not and f"{entry.name} kernels cannot run here: {why_not}"
+    if why_not:
+        return "kernels", f"{entry.name} kernels cannot run here: {why_not}"
+    if level and level not in entry.levels():
+        there_are = f"it runs {', '.join(entry.levels())}" if entry.levels() else "they have none"
+        return "kernels", f"{entry.name} kernels have no level {level!r} that runs on this processor; {there_are}"
+    return "kernels", None
+
+
+def _choice(entry: BackendEntry, level: str, dtype: str, device: str, passed_over: list[tuple[str, str]]) -> Choice:
+    found, why = _resolve_dtype(entry, dtype, device.split(":")[0])
+    best = next(iter(entry.levels()), None)
+    at_level = f" ({level or best}, {'as asked' if level else 'the best that this processor runs'})" if best else ""
+    reasons = [f"{entry.name} kernels{at_level} in {found}: {why}"]
+    reasons += [f"passed over: {obstacle}" for _, obstacle in passed_over]
+    missing = next((obstacle for field, obstacle in passed_over if field == "kernels"), None)
+    return Choice(entry.name, found, device, "; ".join(reasons), level or best, missing)
 
 
 def _resolve_dtype(entry: BackendEntry, dtype: str, kind: str) -> tuple[str, str]:
     if dtype != "auto":
         return dtype, "as asked"
+    if len(entry.dtypes) == 1:
+        return entry.dtypes[0], "the backend has no other"
     if "bfloat16" not in entry.dtypes:
         return "float32", "the backend has no bfloat16"
     if kind == "cpu" and not _processor_has_bfloat16():
@@ -109,13 +159,26 @@ def _processor_has_bfloat16() -> bool:
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def _load_reference(dtype: torch.dtype, device: torch.device) -> KernelBackend:
+def _load_reference(options: LoadOptions) -> KernelBackend:
     from radixrt.kernels.reference.backend import ReferenceBackend
 
-    return ReferenceBackend(dtype)
+    return ReferenceBackend(options.dtype)
+
+
+def _load_cpu(options: LoadOptions) -> KernelBackend:
+    backend: KernelBackend = import_module("radixrt.kernels.cpu.backend").CpuBackend(options.threads, options.level)
+    return backend
 
 
 _BACKENDS: tuple[BackendEntry, ...] = (
+    BackendEntry(
+        name="cpu",
+        devices=("cpu",),
+        dtypes=("bfloat16",),
+        why_not=cpu.why_not,
+        load=_load_cpu,
+        levels=cpu.levels,
+    ),
     BackendEntry(
         name="reference",
         devices=("cpu",),

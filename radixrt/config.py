@@ -26,6 +26,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Of activations and KV. auto: bfloat16 where processor and kernels have it, else float32."""
     device: str = "cpu"
     kernels: str = "auto"
+    """A backend's name, or one of its levels, as in "cpu:avx2". auto: the best that runs here."""
     page_size: int = 16
     """Tokens a page; a power of two."""
     kv_memory: int | None = None
@@ -46,7 +47,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prefix_cache: bool = True
     """Off: every prompt is computed whole (for comparison only)."""
     threads: int | None = None
-    """Compute threads of the worker. None: one a core."""
+    """Compute threads of the worker. None: one a physical core that it may use."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What the worker says on standard error."""
 

@@ -9,7 +9,9 @@ import typer
 ModelOption = Annotated[
     str, typer.Option("--model", metavar="MODEL", help="a folder, a .gguf file, a hub name or smollm2-135m")
 ]
-KernelsOption = Annotated[str, typer.Option("--kernels", metavar="NAME", help="kernel backend")]
+KernelsOption = Annotated[
+    str, typer.Option("--kernels", metavar="NAME", help="auto, cpu, a level of it as in cpu:avx2, or reference")
+]
 DtypeOption = Annotated[
     str, typer.Option("--dtype", metavar="NAME", help="of activations and KV: auto, float32 or bfloat16")
 ]

@@ -46,7 +46,7 @@ def serve(
         str, typer.Option(help="what compiles constraints: auto, llguidance or outlines-core")
     ] = "auto",
     prefix_cache: Annotated[bool, typer.Option(help="reuse what was computed for equal prefixes")] = True,
-    threads: Annotated[int | None, typer.Option(help="compute threads; by default one a core")] = None,
+    threads: Annotated[int | None, typer.Option(help="compute threads; by default one a physical core")] = None,
     log_level: Annotated[str, typer.Option(help="of the worker: debug, info, warning or error")] = "warning",
 ) -> None:
     """Serve a model over HTTP: OpenAI's routes, /generate, /health, /metrics. Prints one line when it is ready.

@@ -18,22 +18,16 @@ another process takes a core, every operation waits for it that long: a step was
 
 
 def build(config: WorkerConfig, report: Callable[[str], None]) -> Programs:
-    """Load the model with `config.threads` compute threads, one a core unless it says otherwise."""
+    """Load the model with `config.threads` compute threads, one a physical core unless it says otherwise."""
     os.environ.setdefault("GOMP_SPINCOUNT", _BARRIER_SPINS)
     # Here and not above: the socket is bound, and the life line held, before torch has loaded.
     import torch
 
+    from radixrt.kernels.cores import physical_cores
     from radixrt.worker.build import build_programs
 
-    torch.set_num_threads(config.threads or _cores())
+    torch.set_num_threads(config.threads or physical_cores())
     return build_programs(config, report)
-
-
-def _cores() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 main(build)

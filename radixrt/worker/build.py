@@ -7,7 +7,7 @@ from collections.abc import Callable
 from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.config import WorkerConfig, check
 from radixrt.grammar.compiler import GrammarCompiler
-from radixrt.kernels.registry import load_backend
+from radixrt.kernels.registry import choose, load_backend
 from radixrt.model.loader import load_model
 from radixrt.protocol.messages import PROTOCOL_VERSION, Welcome
 from radixrt.scheduler.scheduler import Limits, Scheduler
@@ -21,10 +21,15 @@ from radixrt.worker.programs import Programs
 
 
 def build_programs(config: WorkerConfig, report: Callable[[str], None]) -> Programs:
-    """Load the model and build the worker's parts around it. `report` gets a line for people about the KV pool.
+    """Load the model and build the worker's parts around it.
 
-    Raises a `RadixError` that names the option at fault.
+    `report` gets lines for people: which better kernels are missing here, if any; what runs, and its KV pool. Raises a
+    `RadixError` that names the option at fault.
     """
+    check(config)
+    choice = choose(config.kernels, config.dtype, config.device)
+    if choice.missing:
+        report(f"{choice.missing}; using {choice.backend} kernels, which are slower")
     engine, welcome = build_engine(config)
     memory = welcome.kv_bytes / 2**20
     tokens = welcome.pool_pages * welcome.page_size
@@ -40,7 +45,7 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     check(config)
     files = find_model(config.model)
     tokenizer = load_tokenizer(files)
-    kernels = load_backend(config.kernels, config.dtype, config.device)
+    kernels = load_backend(config.kernels, config.dtype, config.device, config.threads)
     model = load_model(files, kernels, config.context_length)
     pages = pool_pages(config, model.kv_shape(1, config.page_size).bytes_per_page(kernels.dtype))
     context = min(model.context_length, pages * config.page_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from radixrt.cli import app
-from radixrt.kernels.registry import choose
+from radixrt.kernels import registry
+from radixrt.kernels.registry import BackendEntry, choose
 from tests.cli.test_help import without_the_extra
 
 
@@ -28,13 +30,24 @@ def findings(*arguments: str, exit_code: int = 0) -> dict[str, tuple[str, str]]:
 
 def test_a_model_that_is_here_is_told_of_with_its_kernels_its_pool_and_its_turns(tiny_llama: Path) -> None:
     found = findings("--model", str(tiny_llama), "--dtype", "float32")
-    assert found["kernels"] == ("ok", choose("auto", "float32").reason)
+    assert found["kernels"][0] == "ok"
+    assert re.fullmatch(re.escape(choose("auto", "float32").reason) + r"; \d+ threads? by default", found["kernels"][1])
     assert found["model"][0] == "ok"
     assert "llama, 2 layers" in found["model"][1]
     assert "context up to 2,048 tokens" in found["model"][1]
     assert "pages of 16" in found["kv pool"][1]
     assert found["chat template"][0] == "ok"
     assert found["end of turn"] == ("ok", "0 <|endoftext|>, 2 <|im_end|>")
+
+
+def test_kernels_that_a_better_machine_would_have_are_noted(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = BackendEntry(
+        "broken", ("cpu",), ("float32",), lambda: "no compiler was found", lambda _: pytest.fail("loaded")
+    )
+    monkeypatch.setattr(registry, "_BACKENDS", (broken, *registry._BACKENDS))
+    status, text = findings("--model", str(tiny_llama))["kernels"]
+    assert status == "note"
+    assert "passed over: broken kernels cannot run here: no compiler was found" in text
 
 
 def test_lines_say_the_same_as_json(tiny_llama: Path) -> None:

@@ -1,4 +1,5 @@
-"""One suite over every kernel backend that this machine can run, in every dtype that it has."""
+"""One suite over every kernel backend that this machine can run, at every level of the
+processor and in every dtype that it has."""
 
 from __future__ import annotations
 

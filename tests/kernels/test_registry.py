@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
 from radixrt.errors import BackendUnavailable
 from radixrt.kernels import registry
+from radixrt.kernels.cores import physical_cores
 from radixrt.kernels.interface import KernelBackend
-from radixrt.kernels.registry import BackendEntry, available_backends, choose, load_backend
+from radixrt.kernels.registry import BackendEntry, LoadOptions, available_backends, choose, load_backend
+
+REFERENCE = next(entry for entry in registry._BACKENDS if entry.name == "reference")
 
 
-def load_nothing(dtype: torch.dtype, device: torch.device) -> KernelBackend:
+def load_nothing(options: LoadOptions) -> KernelBackend:
     raise AssertionError("choosing loads no backend")
 
 
@@ -47,7 +52,7 @@ def test_auto_is_float32_where_the_processor_has_no_bfloat16(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("options", "field", "message"),
     [
-        ({"name": "referense"}, "kernels", "unknown kernel backend 'referense'; choose auto, reference"),
+        ({"name": "referense"}, "kernels", "unknown kernel backend 'referense'; choose auto, cpu, reference"),
         ({"dtype": "int8"}, "dtype", "unknown dtype 'int8'; choose auto, float32, bfloat16, float16"),
         ({"name": "reference", "dtype": "float16"}, "dtype", "float32 and bfloat16, not float16"),
         ({"dtype": "float16"}, "dtype", "float32 and bfloat16, not float16"),
@@ -62,20 +67,73 @@ def test_what_there_is_not_is_refused_by_the_option_at_fault(options: dict[str, 
 
 
 def test_a_backend_that_cannot_run_here_is_passed_over_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = BackendEntry("native", ("cpu",), ("float32",), lambda: "no compiler was found", load_nothing)
-    monkeypatch.setattr(registry, "_BACKENDS", (broken, *registry._BACKENDS))
+    broken = BackendEntry("broken", ("cpu",), ("float32",), lambda: "no compiler was found", load_nothing)
+    monkeypatch.setattr(registry, "_BACKENDS", (broken, REFERENCE))
     choice = choose("auto", "float32")
     assert choice.backend == "reference"
-    assert "passed over: native kernels cannot run here: no compiler was found" in choice.reason
-    assert "native" not in available_backends()
+    assert "passed over: broken kernels cannot run here: no compiler was found" in choice.reason
+    assert choice.missing == "broken kernels cannot run here: no compiler was found"
+    assert "broken" not in available_backends()
     with pytest.raises(BackendUnavailable, match="no compiler was found"):
-        choose("native")
+        choose("broken")
 
 
 def test_auto_passes_over_a_backend_without_the_asked_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    narrow = BackendEntry("native", ("cpu",), ("float32",), lambda: None, load_nothing)
-    monkeypatch.setattr(registry, "_BACKENDS", (narrow, *registry._BACKENDS))
-    assert choose("auto", "float32").backend == "native"
-    assert choose("auto", "bfloat16").backend == "reference"
-    with pytest.raises(BackendUnavailable, match="native kernels have float32, not bfloat16"):
-        choose("native", "bfloat16")
+    narrow = BackendEntry("narrow", ("cpu",), ("float32",), lambda: None, load_nothing)
+    monkeypatch.setattr(registry, "_BACKENDS", (narrow, REFERENCE))
+    assert choose("auto", "float32").backend == "narrow"
+    wider = choose("auto", "bfloat16")
+    assert (wider.backend, wider.missing) == ("reference", None)
+    with pytest.raises(BackendUnavailable, match="narrow kernels have float32, not bfloat16"):
+        choose("narrow", "bfloat16")
+
+
+def levelled(loaded: list[LoadOptions]) -> BackendEntry:
+    def load(options: LoadOptions) -> KernelBackend:
+        loaded.append(options)
+        return REFERENCE.load(options)
+
+    return BackendEntry("levelled", ("cpu",), ("bfloat16",), lambda: None, load, lambda: ("wide", "narrow"))
+
+
+def test_the_best_level_is_taken_or_the_one_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[LoadOptions] = []
+    monkeypatch.setattr(registry, "_BACKENDS", (levelled(loaded), REFERENCE))
+    assert list(available_backends()) == ["levelled:wide", "levelled:narrow", "reference"]
+    best, forced = choose(), choose("levelled:narrow")
+    assert (best.backend, best.level) == ("levelled", "wide")
+    assert "levelled kernels (wide, the best that this processor runs)" in best.reason
+    assert (forced.backend, forced.level) == ("levelled", "narrow")
+    assert "levelled kernels (narrow, as asked)" in forced.reason
+    load_backend("levelled:narrow", threads=3)
+    load_backend(threads=None)
+    assert [(options.level, options.threads) for options in loaded] == [("narrow", 3), ("wide", physical_cores())]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("levelled:other", "no level 'other' that runs on this processor; it runs wide, narrow"),
+        ("reference:wide", "reference kernels have no level 'wide' that runs on this processor; they have none"),
+        ("auto:wide", "unknown kernel backend 'auto:wide'; choose auto, levelled, reference"),
+    ],
+)
+def test_a_level_that_does_not_run_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
+    monkeypatch.setattr(registry, "_BACKENDS", (levelled([]), REFERENCE))
+    with pytest.raises(BackendUnavailable) as caught:
+        choose(name)
+    assert caught.value.field == "kernels"
+    assert message in str(caught.value)
+
+
+def test_a_backend_with_one_dtype_has_it_whatever_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_processor(monkeypatch, avx2=True, avx512_bf16=False)
+    monkeypatch.setattr(registry, "_BACKENDS", (levelled([]), REFERENCE))
+    assert (choose().backend, choose().dtype) == ("levelled", "bfloat16")
+
+
+def test_threads_that_share_a_core_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5", 7: "3,7"}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cores), raising=False)
+    monkeypatch.setattr("radixrt.kernels.cores._siblings", cores.__getitem__)
+    assert physical_cores() == 3

@@ -66,12 +66,16 @@ def _gpu() -> Finding:
 
 def _kernels(kernels: str, dtype: str, device: str) -> Finding:
     from radixrt.errors import BackendUnavailable
+    from radixrt.kernels.cores import physical_cores
     from radixrt.kernels.registry import choose
 
     try:
-        return Finding("kernels", "ok", choose(kernels, dtype, device).reason)
+        choice = choose(kernels, dtype, device)
     except BackendUnavailable as error:
         return Finding("kernels", "problem", str(error))
+    threads = physical_cores()
+    text = f"{choice.reason}; {threads} thread{'s' if threads > 1 else ''} by default"
+    return Finding("kernels", "note" if choice.missing else "ok", text)
 
 
 def _grammars() -> Iterator[Finding]:
