@@ -25,11 +25,13 @@ namespace radixrt::cpu::RADIXRT_LEVEL {
 
 #include "attention_phases.hpp"
 #include "fused_phases.hpp"
+#include "matmul_formats.hpp"
+#include "matmul_tile.hpp"
 #include "matmul_phases.hpp"
 
 extern const Level level;
 const Level level = {
-    RADIXRT_LEVEL_NAME, matmul, embed, add_rms_norm, silu_multiply, rotary_write_kv, attend,
+    RADIXRT_LEVEL_NAME, matmul, matmul_silu, embed, add_rms_norm, silu_multiply, rotary_write_kv, attend,
 };
 
 }  // namespace radixrt::cpu::RADIXRT_LEVEL

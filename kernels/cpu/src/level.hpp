@@ -12,6 +12,7 @@
 namespace radixrt::cpu {
 
 struct MatmulArgs;      // matmul.hpp
+struct MatmulSiluArgs;  // matmul.hpp
 struct AttentionArgs;   // attention.hpp
 struct RotaryArgs;      // attention.hpp
 struct NormArgs;        // fused.hpp
@@ -21,6 +22,7 @@ struct EmbedArgs;       // matmul.hpp
 struct Level {
     const char* name;
     void (*matmul)(Worker&, const MatmulArgs&);
+    void (*matmul_silu)(Worker&, const MatmulSiluArgs&);
     void (*embed)(Worker&, const EmbedArgs&);
     void (*add_rms_norm)(Worker&, const NormArgs&);
     void (*silu_multiply)(Worker&, const SiluArgs&);

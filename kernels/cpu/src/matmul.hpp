@@ -1,34 +1,78 @@
-// Matrix products with packed weights: arguments of the phases.
+// Matrix products with packed weights: the packed form, and the arguments of the phases.
 #pragma once
 
 #include <cstdint>
 
 namespace radixrt::cpu {
 
+// How the numbers of a packed weight are held. A panel is 16 outputs over the whole inner size, in blocks of 32:
+//
+//   q4_0, q4_1   4 x 64 bytes of 4-bit numbers: nibble n of the 16-bit word 2i + h of piece p is element 8p + 2n + h of
+//                output i; then 16 float16 scales, and for q4_1 16 float16 minima
+//   q8_0         16 x 32 signed bytes: byte 2i + h of piece p is element 2p + h of output i; then 16 float16 scales
+//   bfloat16     16 x 64 bytes: number 2i + h of piece p is element 2p + h of output i
+//
+// Panels follow one another, an even number of them; rows and elements past the matrix are zeros.
 enum class Format : int32_t { bfloat16, q4_0, q4_1, q8_0 };
 
-// A packed weight. Panels of 16 outputs follow one another; see weights.cpp for what a panel holds.
+constexpr int64_t kPanel = 16;  // outputs
+constexpr int64_t kBlock = 32;  // elements of the inner dimension
+
+constexpr int64_t block_bytes(Format format) {
+    switch (format) {
+        case Format::q4_0: return 256 + 32;
+        case Format::q4_1: return 256 + 64;
+        case Format::q8_0: return 512 + 32;
+        case Format::bfloat16: break;
+    }
+    return 1024;
+}
+
 struct Packed {
-    const uint8_t* data;
+    const uint8_t* data;  // 64-byte aligned
     Format format;
     int64_t outputs;
     int64_t inner;
+
+    int64_t blocks() const { return (inner + kBlock - 1) / kBlock; }
+    int64_t panels() const { return (outputs + 2 * kPanel - 1) / (2 * kPanel) * 2; }
+    int64_t panel_bytes() const { return blocks() * block_bytes(format); }
+    int64_t bytes() const { return panels() * panel_bytes(); }
 };
 
-// out = x @ weight.T + bias
+// out = x @ weight.T + bias, or out += that.
 struct MatmulArgs {
     const uint16_t* x;  // bfloat16 [rows, inner]
     Packed weight;
     const float* bias;  // [outputs] or null
     float* out;         // float32 [rows, outputs]
+    float* sums;        // scratch: see `sums_size`
+    int64_t rows;
+    int64_t x_stride;   // elements from row to row
+    int64_t out_stride;
+    bool accumulate;    // add to what `out` holds
+};
+
+// out = bfloat16(silu(gate) * up), where gate and up are the halves of x @ weight.T: the same bits as `matmul` and then
+// `silu_multiply` yield. weight.outputs is 2 * width, and width a multiple of kPanel.
+struct MatmulSiluArgs {
+    const uint16_t* x;  // bfloat16 [rows, inner]
+    Packed weight;
+    uint16_t* out;      // bfloat16 [rows, width]
+    float* sums;        // scratch: see `sums_size`
     int64_t rows;
     int64_t x_stride;   // elements from row to row
     int64_t out_stride;
 };
 
+// The floats of scratch that a product of `rows` rows needs: of each row the sum of each block of x, for q4_1's minima.
+inline int64_t sums_size(const Packed& weight, int64_t rows) {
+    return weight.format == Format::q4_1 ? rows * weight.blocks() : 0;
+}
+
 // out = rows of a packed matrix
 struct EmbedArgs {
-    const int64_t* ids;  // [rows]
+    const int64_t* ids;  // [rows], each below table.outputs
     Packed table;
     float* out;          // float32 [rows, table.inner]
     int64_t rows;

@@ -12,7 +12,9 @@
 
 #include "fused.hpp"
 #include "level.hpp"
+#include "matmul.hpp"
 #include "threads.hpp"
+#include "weights.hpp"
 
 namespace nb = nanobind;
 
@@ -42,7 +44,40 @@ public:
         pool_.run([&](Worker& worker) { level_->silu_multiply(worker, args); });
     }
 
+    void pack(uintptr_t source, int64_t row_bytes, const Packed& packed) {
+        const PackArgs args{(const uint8_t*)source, row_bytes, packed, (uint8_t*)packed.data};
+        pool_.run([&](Worker& worker) { radixrt::cpu::pack(worker, args); });
+    }
+
+    void matmul(uintptr_t x, const Packed& weight, uintptr_t bias, uintptr_t out, int64_t rows, int64_t x_stride,
+                int64_t out_stride, bool accumulate) {
+        Scratch sums = sums_scratch(weight, rows);
+        const MatmulArgs args{(const uint16_t*)x, weight, (const float*)bias, (float*)out, sums.get(),
+                              rows,               x_stride, out_stride, accumulate};
+        pool_.run([&](Worker& worker) { level_->matmul(worker, args); });
+    }
+
+    void matmul_silu(uintptr_t x, const Packed& weight, uintptr_t out, int64_t rows, int64_t x_stride,
+                     int64_t out_stride) {
+        if (weight.outputs % (2 * kPanel)) throw std::invalid_argument("the width is no multiple of a panel");
+        Scratch sums = sums_scratch(weight, rows);
+        const MatmulSiluArgs args{(const uint16_t*)x, weight, (uint16_t*)out, sums.get(), rows, x_stride, out_stride};
+        pool_.run([&](Worker& worker) { level_->matmul_silu(worker, args); });
+    }
+
+    void embed(uintptr_t ids, const Packed& table, uintptr_t out, int64_t rows) {
+        const EmbedArgs args{(const int64_t*)ids, table, (float*)out, rows};
+        for (int64_t row = 0; row < rows; ++row)
+            if (args.ids[row] < 0 || args.ids[row] >= table.outputs) throw std::out_of_range("no such row to embed");
+        pool_.run([&](Worker& worker) { level_->embed(worker, args); });
+    }
+
 private:
+    using Scratch = std::unique_ptr<float[]>;
+    static Scratch sums_scratch(const Packed& weight, int64_t rows) {
+        return std::make_unique_for_overwrite<float[]>(sums_size(weight, rows));
+    }
+
     const Level* level_;
     ThreadPool pool_;
 };
@@ -51,16 +86,27 @@ private:
 
 NB_MODULE(_native, m) {
     using radixrt::cpu::Kernels;
+    using radixrt::cpu::Packed;
     using Free = nb::call_guard<nb::gil_scoped_release>;
     m.def("levels", [] {
         std::vector<std::string> names;
         for (const auto* level : radixrt::cpu::levels()) names.emplace_back(level->name);
         return names;
     });
+    nb::class_<Packed>(m, "Packed")
+        .def("__init__",
+             [](Packed* self, uintptr_t data, const std::string& format, int64_t outputs, int64_t inner) {
+                 new (self) Packed{(const uint8_t*)data, radixrt::cpu::format_named(format), outputs, inner};
+             })
+        .def_prop_ro("bytes", &Packed::bytes);
     nb::class_<Kernels>(m, "Kernels")
         .def(nb::init<int, const std::optional<std::string>&>(), nb::arg("threads"), nb::arg("level").none())
         .def_prop_ro("level", &Kernels::level)
         .def_prop_ro("threads", &Kernels::threads)
         .def("add_rms_norm", &Kernels::add_rms_norm, Free())
-        .def("silu_multiply", &Kernels::silu_multiply, Free());
+        .def("silu_multiply", &Kernels::silu_multiply, Free())
+        .def("pack", &Kernels::pack, Free())
+        .def("matmul", &Kernels::matmul, Free())
+        .def("matmul_silu", &Kernels::matmul_silu, Free())
+        .def("embed", &Kernels::embed, Free());
 }
