@@ -1,7 +1,10 @@
 // Sixteen lanes on AVX2 with FMA and F16C. Included inside a level's namespace by simd.hpp.
+//
+// There is no bfloat16 arithmetic: pairs are kept as what they stand for in float32, whose upper half a bfloat16 is.
 
 struct f32x16 {
-    float v[16];
+    __m256 lo;
+    __m256 hi;
 };
 
 struct Pairs {
@@ -9,126 +12,116 @@ struct Pairs {
     f32x16 high;
 };
 
-#define RADIXRT_LANES(expression)                     \
-    f32x16 r;                                         \
-    for (int i = 0; i < 16; ++i) r.v[i] = expression; \
-    return r
-
-static inline f32x16 splat(float x) { RADIXRT_LANES(x); }
-static inline f32x16 zero() { RADIXRT_LANES(0.0f); }
-static inline f32x16 load(const float* p) { RADIXRT_LANES(p[i]); }
+static inline f32x16 splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline f32x16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+static inline f32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 static inline void store(float* p, f32x16 x) {
-    for (int i = 0; i < 16; ++i) p[i] = x.v[i];
+    _mm256_storeu_ps(p, x.lo);
+    _mm256_storeu_ps(p + 8, x.hi);
 }
-static inline f32x16 operator+(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] + b.v[i]); }
-static inline f32x16 operator-(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] - b.v[i]); }
-static inline f32x16 operator*(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] * b.v[i]); }
-static inline f32x16 operator/(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] / b.v[i]); }
-static inline f32x16 fma(f32x16 a, f32x16 b, f32x16 c) { RADIXRT_LANES(a.v[i] * b.v[i] + c.v[i]); }
-static inline f32x16 max(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
-static inline f32x16 min(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
-// Adding and taking away 1.5 * 2^23 leaves a whole number, ties to even; |a| < 2^22.
+static inline f32x16 operator+(f32x16 a, f32x16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+static inline f32x16 operator-(f32x16 a, f32x16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+static inline f32x16 operator*(f32x16 a, f32x16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+static inline f32x16 operator/(f32x16 a, f32x16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+static inline f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
+    return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+static inline f32x16 max(f32x16 a, f32x16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+static inline f32x16 min(f32x16 a, f32x16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 static inline f32x16 round(f32x16 a) {
-    f32x16 r;
-    for (int i = 0; i < 16; ++i) {
-        volatile float shifted = a.v[i] + 12582912.0f;
-        r.v[i] = shifted - 12582912.0f;
-    }
-    return r;
+    constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return {_mm256_round_ps(a.lo, nearest), _mm256_round_ps(a.hi, nearest)};
+}
+// 2^n for -126 <= n <= 127
+static inline __m256 power_of_two(__m256i n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+static inline __m256 scale_by_power(__m256 a, __m256 n) {
+    // Two factors, each a normal number, so that results below the smallest one come out as they should.
+    n = _mm256_max_ps(_mm256_min_ps(n, _mm256_set1_ps(254.0f)), _mm256_set1_ps(-252.0f));
+    __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
+    return _mm256_mul_ps(_mm256_mul_ps(a, power_of_two(half)), power_of_two(_mm256_sub_epi32(whole, half)));
 }
 static inline f32x16 scale_by_power(f32x16 a, f32x16 n) {
-    f32x16 r;
-    for (int i = 0; i < 16; ++i) {
-        // Two factors, each a normal number, so that results below the smallest one come out as they should.
-        int32_t whole = (int32_t)n.v[i];
-        whole = whole < -252 ? -252 : whole > 254 ? 254 : whole;
-        int32_t half = whole / 2, rest = whole - half;
-        uint32_t bits[2] = {(uint32_t)(half + 127) << 23, (uint32_t)(rest + 127) << 23};
-        float factors[2];
-        __builtin_memcpy(factors, bits, sizeof factors);
-        r.v[i] = a.v[i] * factors[0] * factors[1];
-    }
-    return r;
+    return {scale_by_power(a.lo, n.lo), scale_by_power(a.hi, n.hi)};
 }
-static inline f32x16 first_lanes(int count, f32x16 a, f32x16 b) { RADIXRT_LANES(i < count ? a.v[i] : b.v[i]); }
+static inline f32x16 first_lanes(int count, f32x16 a, f32x16 b) {
+    __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256 lo = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count), lanes));
+    __m256 hi = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count - 8), lanes));
+    return {_mm256_blendv_ps(b.lo, a.lo, lo), _mm256_blendv_ps(b.hi, a.hi, hi)};
+}
 static inline float sum(f32x16 a) {
-    for (int width = 8; width > 0; width /= 2)
-        for (int i = 0; i < width; ++i) a.v[i] = a.v[i] + a.v[i + width];
-    return a.v[0];
+    __m256 eight = _mm256_add_ps(a.lo, a.hi);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 static inline float greatest(f32x16 a) {
-    for (int width = 8; width > 0; width /= 2)
-        for (int i = 0; i < width; ++i) a.v[i] = a.v[i] > a.v[i + width] ? a.v[i] : a.v[i + width];
-    return a.v[0];
+    __m256 eight = _mm256_max_ps(a.lo, a.hi);
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-static inline float from_bf16(uint16_t x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float r;
-    __builtin_memcpy(&r, &bits, sizeof r);
-    return r;
+static inline f32x16 load_f16(const uint16_t* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)))};
 }
-static inline uint16_t to_bf16(float x) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+static inline __m256 load_eight_bf16(const uint16_t* p) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
-static inline float from_f16(uint16_t x) {
-    uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = (uint32_t)(x & 0x7FFF) << 13;
-    uint32_t bits = rest;
-    float r;
-    __builtin_memcpy(&r, &bits, sizeof r);
-    r *= 0x1p112f;  // moves the exponent from half's bias to float's, denormals and all
-    __builtin_memcpy(&bits, &r, sizeof bits);
-    if ((x & 0x7C00) == 0x7C00) bits = rest | 0x7F800000;
-    bits |= sign;
-    __builtin_memcpy(&r, &bits, sizeof r);
-    return r;
+static inline f32x16 load_bf16(const uint16_t* p) { return {load_eight_bf16(p), load_eight_bf16(p + 8)}; }
+static inline __m256i to_bf16(__m256 x) {
+    __m256i bits = _mm256_castps_si256(x), upper = _mm256_srli_epi32(bits, 16);
+    __m256i bias = _mm256_add_epi32(_mm256_set1_epi32(0x7FFF), _mm256_and_si256(upper, _mm256_set1_epi32(1)));
+    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
+    __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(rounded, quiet, is_nan);
 }
-static inline f32x16 load_f16(const uint16_t* p) { RADIXRT_LANES(from_f16(p[i])); }
-static inline f32x16 load_bf16(const uint16_t* p) { RADIXRT_LANES(from_bf16(p[i])); }
 static inline void store_bf16(uint16_t* p, f32x16 x) {
-    for (int i = 0; i < 16; ++i) p[i] = to_bf16(x.v[i]);
+    // Packing interleaves the halves of its operands: 0-3, 8-11, 4-7, 12-15.
+    __m256i packed = _mm256_packus_epi32(to_bf16(x.lo), to_bf16(x.hi));
+    _mm256_storeu_si256((__m256i*)p, _mm256_permute4x64_epi64(packed, 0xD8));
 }
 
-static inline Pairs load_pairs(const void* p) {
-    uint32_t words[16];
-    __builtin_memcpy(words, p, sizeof words);
-    Pairs r;
-    for (int i = 0; i < 16; ++i) {
-        r.low.v[i] = from_bf16((uint16_t)words[i]);
-        r.high.v[i] = from_bf16((uint16_t)(words[i] >> 16));
-    }
-    return r;
+static inline __m256 lower_bf16(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
+static inline __m256 upper_bf16(__m256i pairs) {
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xFFFF0000)));
 }
-static inline Pairs splat_pair(const uint16_t* p) { return {splat(from_bf16(p[0])), splat(from_bf16(p[1]))}; }
+static inline Pairs load_pairs(const void* p) {
+    __m256i lo = _mm256_loadu_si256((const __m256i*)p), hi = _mm256_loadu_si256((const __m256i*)p + 1);
+    return {{lower_bf16(lo), lower_bf16(hi)}, {upper_bf16(lo), upper_bf16(hi)}};
+}
+static inline Pairs splat_pair(const uint16_t* p) {
+    int32_t pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    __m256i pairs = _mm256_set1_epi32(pair);
+    __m256 low = lower_bf16(pairs), high = upper_bf16(pairs);
+    return {{low, low}, {high, high}};
+}
 static inline f32x16 dot(f32x16 sum, Pairs a, Pairs b) { return fma(a.high, b.high, fma(a.low, b.low, sum)); }
 
 struct Nibbles {
-    uint32_t v[16];
+    __m256i lo;
+    __m256i hi;
 };
 static inline Nibbles load_nibbles(const uint8_t* p) {
-    Nibbles r;
-    __builtin_memcpy(r.v, p, sizeof r.v);
-    return r;
+    return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)p + 1)};
+}
+template <int bit>
+static inline __m256 number_at(__m256i x) {
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(x, bit), _mm256_set1_epi32(15)));
 }
 template <int n>
 static inline Pairs pair_of(Nibbles x) {
-    Pairs r;
-    for (int i = 0; i < 16; ++i) {
-        r.low.v[i] = (float)(int32_t)(x.v[i] >> (4 * n) & 15);
-        r.high.v[i] = (float)(int32_t)(x.v[i] >> (16 + 4 * n) & 15);
-    }
-    return r;
+    return {{number_at<4 * n>(x.lo), number_at<4 * n>(x.hi)}, {number_at<16 + 4 * n>(x.lo), number_at<16 + 4 * n>(x.hi)}};
 }
 static inline Pairs int8_pairs(const int8_t* p) {
-    Pairs r;
-    for (int i = 0; i < 16; ++i) {
-        r.low.v[i] = (float)p[2 * i];
-        r.high.v[i] = (float)p[2 * i + 1];
-    }
-    return r;
+    __m256i lo = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)p));
+    __m256i hi = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i*)(p + 16)));
+    auto first = [](__m256i x) { return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, 24), 24)); };
+    auto second = [](__m256i x) { return _mm256_cvtepi32_ps(_mm256_srai_epi32(x, 8)); };
+    return {{first(lo), first(hi)}, {second(lo), second(hi)}};
 }
-
-#undef RADIXRT_LANES
