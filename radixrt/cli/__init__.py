@@ -15,6 +15,7 @@ from radixrt.cli.chat import chat
 from radixrt.cli.doctor import doctor
 from radixrt.cli.extras import missing_extra
 from radixrt.cli.grammar import grammar
+from radixrt.cli.plan import plan
 from radixrt.cli.run import run
 from radixrt.cli.serve import serve
 from radixrt.cli.simulate import simulate
@@ -43,6 +44,7 @@ app.command()(serve)
 app.command()(chat)
 app.command()(doctor)
 app.command(no_args_is_help=True)(simulate)
+app.command(no_args_is_help=True)(plan)
 app.add_typer(grammar, name="grammar")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from radixrt.errors import UnsupportedModel
-from radixrt.model.rope import RopeScaling
+from radixrt.model.rope_scaling import RopeScaling
 
 HUGGING_FACE_ARCHITECTURES = {
     "LlamaForCausalLM": "llama",

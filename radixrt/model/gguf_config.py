@@ -6,7 +6,7 @@ import numpy as np
 
 from radixrt.errors import UnsupportedModel
 from radixrt.model.config import GGUF_ARCHITECTURES, ModelConfig, unknown_architecture
-from radixrt.model.rope import FrequencyFactors, LinearScaling, RopeScaling, YarnScaling, yarn_attention_factor
+from radixrt.model.rope_scaling import FrequencyFactors, LinearScaling, RopeScaling, YarnScaling, yarn_attention_factor
 from radixrt.text.gguf import GgufFile
 
 _UNSUPPORTED_KEYS = (

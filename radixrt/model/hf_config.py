@@ -13,14 +13,13 @@ from typing import Any
 
 from radixrt.errors import UnsupportedModel
 from radixrt.model.config import HUGGING_FACE_ARCHITECTURES, ModelConfig, unknown_architecture
-from radixrt.model.rope import LinearScaling, Llama3Scaling, RopeScaling, YarnScaling, yarn_attention_factor
+from radixrt.model.rope_scaling import LinearScaling, Llama3Scaling, RopeScaling, YarnScaling, yarn_attention_factor
 
 _MISTRAL_DEFAULT_WINDOW = 4096
 
 
-def read_config(folder: Path) -> ModelConfig:
-    """The configuration of the model in `folder`; raises `UnsupportedModel`, saying which field is at fault."""
-    path = folder / "config.json"
+def read_config(path: Path) -> ModelConfig:
+    """The configuration in a config.json; raises `UnsupportedModel`, saying which field is at fault."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -14,6 +14,7 @@ from radixrt.model import gguf_config, hf_config
 from radixrt.model.config import ModelConfig
 from radixrt.model.llama import Model
 from radixrt.model.rope import cos_sin_table
+from radixrt.model.tensors import expected_shapes
 from radixrt.model.weights.gguf import GgufWeights
 from radixrt.model.weights.raw import stack
 from radixrt.model.weights.safetensors import SafetensorsWeights
@@ -52,47 +53,6 @@ def load_model(
     return _build(config, source, kernels, context_length, progress)
 
 
-def read_config(files: ModelFiles) -> ModelConfig:
-    """What the model's files say of it, no weight being read; raises `UnsupportedModel`."""
-    if files.gguf is not None:
-        return gguf_config.read_config(GgufFile(files.gguf))
-    assert files.folder is not None
-    return hf_config.read_config(files.folder)
-
-
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Every tensor that a model of this configuration has."""
-    hidden, wide = config.hidden, config.intermediate
-    q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    shapes: dict[str, tuple[int, ...]] = {
-        "embed_tokens.weight": (config.vocabulary_size, hidden),
-        "norm.weight": (hidden,),
-    }
-    for layer in range(config.layers):
-        part: dict[str, tuple[int, ...]] = {
-            "input_layernorm.weight": (hidden,),
-            "self_attn.q_proj.weight": (q, hidden),
-            "self_attn.k_proj.weight": (kv, hidden),
-            "self_attn.v_proj.weight": (kv, hidden),
-            "self_attn.o_proj.weight": (hidden, q),
-            "post_attention_layernorm.weight": (hidden,),
-            "mlp.gate_proj.weight": (wide, hidden),
-            "mlp.up_proj.weight": (wide, hidden),
-            "mlp.down_proj.weight": (hidden, wide),
-        }
-        if config.qkv_bias:
-            part |= {"self_attn.q_proj.bias": (q,), "self_attn.k_proj.bias": (kv,), "self_attn.v_proj.bias": (kv,)}
-        if config.output_bias:
-            part["self_attn.o_proj.bias"] = (hidden,)
-        if config.qk_norm:
-            part |= {"self_attn.q_norm.weight": (config.head_dim,), "self_attn.k_norm.weight": (config.head_dim,)}
-        shapes |= {f"layers.{layer}.{name}": shape for name, shape in part.items()}
-    shapes = {f"model.{name}": shape for name, shape in shapes.items()}
-    if not config.tied_embeddings:
-        shapes["lm_head.weight"] = (config.vocabulary_size, hidden)
-    return shapes
-
-
 def check_tensors(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
     """Raise `UnsupportedModel`, naming them, for tensors that are missing, unknown or of another shape."""
     faults = [f"missing: {name}" for name in expected if name not in found]
@@ -113,7 +73,7 @@ def _open(files: ModelFiles) -> tuple[ModelConfig, WeightSource]:
         config = gguf_config.read_config(file)
         return config, GgufWeights(file, config)
     assert files.folder is not None
-    return hf_config.read_config(files.folder), SafetensorsWeights(files.folder)
+    return hf_config.read_config(files.folder / "config.json"), SafetensorsWeights(files.folder)
 
 
 def _build(

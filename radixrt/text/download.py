@@ -126,12 +126,27 @@ def fetch_from_hub(name: str) -> Path:
     Raises `ModelNotFound` for a name that the hub does not know, `DownloadFailed` where no hub can be reached.
     """
     # Imported here since it is slow and most models are local.
-    from httpx import HTTPError
     from huggingface_hub import snapshot_download
+
+    return _from_hub(name, lambda: snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
+
+
+def fetch_config_from_hub(name: str, folder: Path) -> Path:
+    """A hub model's config.json, put into `folder`; raises what `fetch_from_hub` raises.
+
+    The hub's cache does not get it: there a model would look as if it were kept.
+    """
+    from huggingface_hub import hf_hub_download
+
+    return _from_hub(name, lambda: hf_hub_download(name, "config.json", local_dir=folder))
+
+
+def _from_hub(name: str, download: Callable[[], str]) -> Path:
+    from httpx import HTTPError
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
+        return Path(download())
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise ModelNotFound(
             f"{name} is neither a folder here nor a model on the Hugging Face hub that you may read: {error}",

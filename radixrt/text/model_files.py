@@ -60,9 +60,14 @@ def find_model_here(name: str) -> ModelFiles | None:
         if not path.is_file():
             raise ModelNotFound(f"there is no file {path}", field="model")
         return ModelFiles(path.stem, gguf=path)
-    if _HUB_NAME.fullmatch(name):
+    if is_hub_name(name):
         return None
     raise ModelNotFound(f"no model {name!r}. {_ACCEPTED}", field="model")
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether `name` has the form owner/name."""
+    return _HUB_NAME.fullmatch(name) is not None
 
 
 def models_folder() -> Path:

@@ -12,14 +12,8 @@ import torch
 from radixrt.errors import UnsupportedModel
 from radixrt.model import gguf_config
 from radixrt.model.hf_config import parse_config
-from radixrt.model.rope import (
-    FrequencyFactors,
-    LinearScaling,
-    Llama3Scaling,
-    YarnScaling,
-    cos_sin_table,
-    inverse_frequencies,
-)
+from radixrt.model.rope import cos_sin_table, inverse_frequencies
+from radixrt.model.rope_scaling import FrequencyFactors, LinearScaling, Llama3Scaling, YarnScaling
 from radixrt.text.gguf import GgufTensor
 
 LLAMA: dict[str, Any] = {

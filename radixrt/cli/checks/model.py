@@ -63,19 +63,18 @@ def check_model(config: WorkerConfig) -> Iterator[Finding]:
 
 
 def _size(files: ModelFiles, config: WorkerConfig) -> Iterator[Finding]:
-    from math import prod
-
     from radixrt.kernels.interface import KvShape
     from radixrt.kernels.registry import choose, dtype_named
-    from radixrt.model.loader import expected_shapes, read_config
+    from radixrt.model.describe import config_of
+    from radixrt.model.tensors import parameters
     from radixrt.worker.memory import free_memory, pool_pages
 
-    model = read_config(files)
+    model = config_of(files)
     dtype = dtype_named(choose(config.kernels, config.dtype, config.device).dtype)
-    parameters = sum(prod(shape) for shape in expected_shapes(model).values())
-    weights, free = parameters * dtype.itemsize, free_memory()
+    count = parameters(model)
+    weights, free = count * dtype.itemsize, free_memory()
     described = (
-        f"{files.name}: {model.architecture}, {model.layers} layers, {parameters / 1e6:,.0f} M parameters, "
+        f"{files.name}: {model.architecture}, {model.layers} layers, {count / 1e6:,.0f} M parameters, "
         f"{gibibytes(weights)} in {str(dtype).removeprefix('torch.')}; context up to {model.max_positions:,} tokens"
     )
     if weights > free:
