@@ -11,6 +11,23 @@ class Packed:
     @property
     def bytes(self) -> int: ...
 
+BLOCK_KEYS: int
+TILE_ROWS: int
+ITEM_ROWS: int
+MAX_HEAD_DIM: int
+
+class KvPool:
+    """The native view of a pool: see src/kv_pool.hpp."""
+
+    def __init__(self, data: int, layers: int, pages: int, page_size: int, kv_heads: int, head_dim: int, /) -> None: ...
+
+class Plan:
+    """A step's work: see src/plan.hpp. Takes the addresses and sizes of a `BatchLayout`."""
+
+    def __init__(self, *numbers: int) -> None: ...
+    def items(self, heads: int, kv_heads: int, window: int, /) -> list[tuple[int, int, list[tuple[int, int]]]]:
+        """Of each item: first block, end block and, for each of its tiles, query rows and shared tiles of keys."""
+
 class Kernels:
     """A level and the threads that run it: see src/module.cpp."""
 

@@ -28,6 +28,7 @@ namespace radixrt::cpu::RADIXRT_LEVEL {
 #include "matmul_formats.hpp"
 #include "matmul_tile.hpp"
 #include "matmul_phases.hpp"
+#include "rotary_phases.hpp"
 
 extern const Level level;
 const Level level = {

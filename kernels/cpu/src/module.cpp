@@ -10,15 +10,20 @@
 #include <string>
 #include <vector>
 
+#include "attention.hpp"
 #include "fused.hpp"
+#include "kv_pool.hpp"
 #include "level.hpp"
 #include "matmul.hpp"
+#include "plan.hpp"
 #include "threads.hpp"
 #include "weights.hpp"
 
 namespace nb = nanobind;
 
 namespace radixrt::cpu {
+
+void bind_attention(nb::module_& m);  // bind_attention.cpp
 
 // A level and the threads that run it. Tensors come as addresses with their shapes and strides in elements: the Python
 // side has checked them. Every call lets other Python threads run.
@@ -72,6 +77,29 @@ public:
         pool_.run([&](Worker& worker) { level_->embed(worker, args); });
     }
 
+    // int64 [count, 3]: source page, target page, slots
+    void copy_slots(const KvPool& kv, uintptr_t copies, int64_t count) {
+        pool_.run([&](Worker& worker) { radixrt::cpu::copy_slots(worker, kv, (const SlotCopy*)copies, count); });
+    }
+
+    void rotary_write_kv(uintptr_t q, uintptr_t k, uintptr_t v, int64_t q_stride, int64_t k_stride, int64_t v_stride,
+                         uintptr_t cos_sin, int64_t rotary_dim, const Plan& plan, int64_t heads, const KvPool& kv,
+                         int64_t layer, uintptr_t out) {
+        const RotaryArgs args{(const float*)q,       (const float*)k,  (const float*)v,    q_stride,
+                              k_stride,              v_stride,         (const float*)cos_sin, rotary_dim,
+                              plan.layout.positions, plan.layout.slots, plan.layout.tokens, heads,
+                              kv,                    layer,            (uint16_t*)out};
+        pool_.run([&](Worker& worker) { level_->rotary_write_kv(worker, args); });
+    }
+
+    void attend(uintptr_t q, uintptr_t out, bool out_bfloat16, int64_t heads, float scale, int64_t window,
+                const KvPool& kv, int64_t layer, Plan& plan) {
+        AttentionArgs args{(const uint16_t*)q, (void*)out, out_bfloat16, heads, scale, kv, layer, {}, nullptr, nullptr};
+        args.work = plan.attention(heads, kv.kv_heads, window);
+        scratch_.lend(args, pool_.size());
+        pool_.run([&](Worker& worker) { level_->attend(worker, args); });
+    }
+
 private:
     using Scratch = std::unique_ptr<float[]>;
     static Scratch sums_scratch(const Packed& weight, int64_t rows) {
@@ -80,6 +108,7 @@ private:
 
     const Level* level_;
     ThreadPool pool_;
+    AttentionScratch scratch_;
 };
 
 }  // namespace radixrt::cpu
@@ -108,5 +137,9 @@ NB_MODULE(_native, m) {
         .def("pack", &Kernels::pack, Free())
         .def("matmul", &Kernels::matmul, Free())
         .def("matmul_silu", &Kernels::matmul_silu, Free())
-        .def("embed", &Kernels::embed, Free());
+        .def("embed", &Kernels::embed, Free())
+        .def("copy_slots", &Kernels::copy_slots, Free())
+        .def("rotary_write_kv", &Kernels::rotary_write_kv, Free())
+        .def("attend", &Kernels::attend, Free());
+    radixrt::cpu::bind_attention(m);
 }
