@@ -5,9 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := build/native
+CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	-DPython_EXECUTABLE=$(abspath $(BIN))/python --log-level=WARNING
+# Python and torch leave memory to the end of the process; of what the module leaks, its objects' destructors tell.
+ASAN = LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test test-all lint fmt bench clean
+.PHONY: help setup native demo test test-all sanitize lint fmt bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -24,8 +29,7 @@ native: $(NATIVE)/CMakeCache.txt ## build the native CPU kernels into the checko
 
 # Anew for another CMakeLists.txt or nanobind; an interrupted one leaves no cache that looks whole.
 $(NATIVE)/CMakeCache.txt: $(STAMP)
-	$(BIN)/cmake -S . -B $(NATIVE) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-		-DPython_EXECUTABLE=$(abspath $(BIN))/python --log-level=WARNING || { rm -f $@; exit 1; }
+	$(CMAKE) -B $(NATIVE) || { rm -f $@; exit 1; }
 	@touch $@
 
 demo: setup ## ten agents over one shared setting, then a JSON object over HTTP, on a real model
@@ -35,7 +39,16 @@ demo: setup ## ten agents over one shared setting, then a JSON object over HTTP,
 test: lint ## lint, types and every test but the long ones
 	$(BIN)/python -m pytest -m 'not long'
 
-test-all: lint ## lint, types and every test
+sanitize: setup ## the native kernels' tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
+	$(CMAKE) -B build/sanitize -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRADIXRT_SANITIZE=address,undefined \
+		-DRADIXRT_MODULE_FOLDER=$(CURDIR)/build/sanitize/module
+	$(BIN)/cmake --build build/sanitize
+	$(ASAN) RADIXRT_NATIVE=build/sanitize/module $(BIN)/python -m pytest -p tests.support.native_module \
+		-k 'cpu and not test_programs' tests/kernels/cpu tests/conformance
+	RADIXRT_SANITIZE=address,undefined $(BIN)/python -m pytest tests/kernels/cpu/test_programs.py
+	RADIXRT_SANITIZE=thread $(BIN)/python -m pytest tests/kernels/cpu/test_programs.py
+
+test-all: lint $(if $(shell command -v c++),sanitize) ## lint, types, every test, and sanitize where there is a compiler
 	$(BIN)/python -m pytest
 
 lint: setup ## ruff (check and format) and mypy --strict

@@ -25,18 +25,18 @@ static inline f32x16 operator+(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] + b.v[
 static inline f32x16 operator-(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] - b.v[i]); }
 static inline f32x16 operator*(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] * b.v[i]); }
 static inline f32x16 operator/(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] / b.v[i]); }
-static inline f32x16 fma(f32x16 a, f32x16 b, f32x16 c) { RADIXRT_LANES(a.v[i] * b.v[i] + c.v[i]); }
+// Rounded twice where the processor has no fused multiply-add: a call for each would cost far more than it gains.
+static inline f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
+#if defined(__FP_FAST_FMAF)
+    RADIXRT_LANES(__builtin_fmaf(a.v[i], b.v[i], c.v[i]));
+#else
+    RADIXRT_LANES(a.v[i] * b.v[i] + c.v[i]);
+#endif
+}
 static inline f32x16 max(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 static inline f32x16 min(f32x16 a, f32x16 b) { RADIXRT_LANES(a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 // Adding and taking away 1.5 * 2^23 leaves a whole number, ties to even; |a| < 2^22.
-static inline f32x16 round(f32x16 a) {
-    f32x16 r;
-    for (int i = 0; i < 16; ++i) {
-        volatile float shifted = a.v[i] + 12582912.0f;
-        r.v[i] = shifted - 12582912.0f;
-    }
-    return r;
-}
+static inline f32x16 round(f32x16 a) { RADIXRT_LANES((a.v[i] + 12582912.0f) - 12582912.0f); }
 static inline f32x16 scale_by_power(f32x16 a, f32x16 n) {
     f32x16 r;
     for (int i = 0; i < 16; ++i) {
