@@ -14,7 +14,7 @@ from importlib import import_module
 import torch
 
 from radixrt.errors import BackendUnavailable
-from radixrt.kernels.cores import physical_cores
+from radixrt.kernels.cores import usable_cores
 from radixrt.kernels.cpu import availability as cpu
 from radixrt.kernels.interface import KernelBackend
 
@@ -100,12 +100,12 @@ def load_backend(
 ) -> KernelBackend:
     """Build the backend that `choose` picks for these options. Raises `BackendUnavailable`.
 
-    `threads`: how many compute, where the backend has threads of its own; None: one a physical core.
+    `threads`: how many compute, where the backend has threads of its own; None: one a usable core.
     """
     choice = choose(name, dtype, device)
     entry = next(entry for entry in _BACKENDS if entry.name == choice.backend)
     options = LoadOptions(
-        _DTYPES[choice.dtype], torch.device(device), choice.level, physical_cores() if threads is None else threads
+        _DTYPES[choice.dtype], torch.device(device), choice.level, usable_cores() if threads is None else threads
     )
     return entry.load(options)
 

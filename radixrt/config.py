@@ -47,7 +47,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prefix_cache: bool = True
     """Off: every prompt is computed whole (for comparison only)."""
     threads: int | None = None
-    """Compute threads of the worker. None: one a physical core that it may use."""
+    """Compute threads of the worker. None: one a physical core that it may use, within its container's quota."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What the worker says on standard error."""
 

@@ -23,10 +23,10 @@ def build(config: WorkerConfig, report: Callable[[str], None]) -> Programs:
     # Here and not above: the socket is bound, and the life line held, before torch has loaded.
     import torch
 
-    from radixrt.kernels.cores import physical_cores
+    from radixrt.kernels.cores import usable_cores
     from radixrt.worker.build import build_programs
 
-    torch.set_num_threads(config.threads or physical_cores())
+    torch.set_num_threads(config.threads or usable_cores())
     return build_programs(config, report)
 
 

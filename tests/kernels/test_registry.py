@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
 from radixrt.errors import BackendUnavailable
 from radixrt.kernels import registry
-from radixrt.kernels.cores import physical_cores
+from radixrt.kernels.cores import usable_cores
 from radixrt.kernels.interface import KernelBackend
 from radixrt.kernels.registry import BackendEntry, LoadOptions, available_backends, choose, load_backend
 
@@ -107,7 +105,7 @@ def test_the_best_level_is_taken_or_the_one_asked_for(monkeypatch: pytest.Monkey
     assert "levelled kernels (narrow, as asked)" in forced.reason
     load_backend("levelled:narrow", threads=3)
     load_backend(threads=None)
-    assert [(options.level, options.threads) for options in loaded] == [("narrow", 3), ("wide", physical_cores())]
+    assert [(options.level, options.threads) for options in loaded] == [("narrow", 3), ("wide", usable_cores())]
 
 
 @pytest.mark.parametrize(
@@ -130,10 +128,3 @@ def test_a_backend_with_one_dtype_has_it_whatever_the_processor(monkeypatch: pyt
     with_processor(monkeypatch, avx2=True, avx512_bf16=False)
     monkeypatch.setattr(registry, "_BACKENDS", (levelled([]), REFERENCE))
     assert (choose().backend, choose().dtype) == ("levelled", "bfloat16")
-
-
-def test_threads_that_share_a_core_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cores = {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5", 7: "3,7"}
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cores), raising=False)
-    monkeypatch.setattr("radixrt.kernels.cores._siblings", cores.__getitem__)
-    assert physical_cores() == 3

@@ -66,14 +66,14 @@ def _gpu() -> Finding:
 
 def _kernels(kernels: str, dtype: str, device: str) -> Finding:
     from radixrt.errors import BackendUnavailable
-    from radixrt.kernels.cores import physical_cores
+    from radixrt.kernels.cores import usable_cores
     from radixrt.kernels.registry import choose
 
     try:
         choice = choose(kernels, dtype, device)
     except BackendUnavailable as error:
         return Finding("kernels", "problem", str(error))
-    threads = physical_cores()
+    threads = usable_cores()
     text = f"{choice.reason}; {threads} thread{'s' if threads > 1 else ''} by default"
     return Finding("kernels", "note" if choice.missing else "ok", text)
 
