@@ -190,7 +190,8 @@ static void pairs() {
         for (int i = 0; i < 32; ++i) {
             a[i] = rounded_to_bf16(uniform(-2, 2));
             b[i] = rounded_to_bf16(uniform(-2, 2));
-            (i % 2 ? high : low)[i / 2] = of_bf16(a[i]);
+            float* half = i % 2 ? high : low;
+            half[i / 2] = of_bf16(a[i]);
         }
         pairs_are(load_pairs(a), low, high);
         Lanes start(-4, 4), products(dot(load(start.of), load_pairs(a), load_pairs(b)));
@@ -228,7 +229,8 @@ static void packed_numbers() {
         float low[16], high[16];
         for (int i = 0; i < 32; ++i) {
             codes[i] = (int8_t)(round_number < 8 ? round_number * 32 + i - 128 : random_bits());
-            (i % 2 ? high : low)[i / 2] = codes[i];
+            float* half = i % 2 ? high : low;
+            half[i / 2] = codes[i];
         }
         pairs_are(int8_pairs(codes), low, high);
     }
