@@ -16,33 +16,12 @@ from radixrt.text.model_files import ModelFiles, find_model
 from radixrt.text.tokenizer import load_tokenizer
 from radixrt.worker.build import build_engine
 from radixrt.worker.engine import Completion
+from tests.support.prompts import PROMPTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOKENS = 64
-PROMPTS = [
-    "The capital of France is",
-    "Once upon a time, in a village by the sea,",
-    "def fibonacci(n):\n    ",
-    "SELECT name, age FROM people WHERE",
-    "Dear Sir or Madam,\n\nI am writing to",
-    '{"name": "Ada", "born": 1815, "works": [',
-    "1 2 3 4 5 6 7",
-    "Question: What is 17 + 25?\nAnswer:",
-    "The chemical symbol for gold is",
-    "To make a good cup of tea, first",
-    "Il était une fois",
-    "Die Hauptstadt von Deutschland ist",
-    "🙂 means happy, 🙁 means",
-    "   leading spaces and\ttabs",
-    "# Introduction\n\nThis chapter is about",
-    "A B C D E F G H I J K L M N",
-    'He said, "I don\'t know," and then',
-    "<|im_start|>user\nWhat is the capital of Italy?<|im_end|>\n<|im_start|>assistant\n",
-    "<|im_start|>user\nWrite a short poem about rain.<|im_end|>\n<|im_start|>assistant\n",
-    "The quick brown fox jumps over the lazy dog. " * 12,
-]
 
 
 def ours(model: str, prompts: Sequence[list[int]], tokens: int, **options: object) -> list[list[int]]:
