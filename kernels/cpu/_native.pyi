@@ -28,6 +28,47 @@ class Plan:
     def items(self, heads: int, kv_heads: int, window: int, /) -> list[tuple[int, int, list[tuple[int, int]]]]:
         """Of each item: first block, end block and, for each of its tiles, query rows and shared tiles of keys."""
 
+class Part:
+    """Some of a projection's outputs: a weight and the address of its bias, or 0."""
+
+    def __init__(self, weight: Packed, bias: int, /) -> None: ...
+
+class LayerWeights:
+    """One block of a decoder: see src/decoder.hpp. Vectors are addresses."""
+
+    def __init__(
+        self,
+        attention_norm: int,
+        qkv: list[Part],
+        q_norm: int,
+        k_norm: int,
+        output: list[Part],
+        mlp_norm: int,
+        gate_up: list[Part],
+        down: list[Part],
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scale: float,
+        window: int,
+        /,
+    ) -> None: ...
+
+class DecoderWeights:
+    """A whole decoder: see src/decoder.hpp. Vectors are addresses."""
+
+    def __init__(
+        self,
+        embedding: Packed,
+        layers: list[LayerWeights],
+        final_norm: int,
+        head: Packed,
+        cos_sin: int,
+        rotary_dim: int,
+        epsilon: float,
+        /,
+    ) -> None: ...
+
 class Kernels:
     """A level and the threads that run it: see src/module.cpp."""
 

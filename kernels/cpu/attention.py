@@ -87,12 +87,17 @@ def attend(
         dtype == torch.bfloat16,
         shape.heads,
         shape.scale,
-        _UNLIMITED if shape.window is None else shape.window,
+        window_of(shape),
         kv.native,
         layer,
         plan.native,
     )
     return out
+
+
+def window_of(shape: AttentionShape) -> int:
+    """How many positions a position sees, as native code takes it."""
+    return _UNLIMITED if shape.window is None else shape.window
 
 
 def _heads_in_float32(x: Tensor) -> Tensor:

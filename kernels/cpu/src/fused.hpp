@@ -19,6 +19,17 @@ struct NormArgs {
     float epsilon;
 };
 
+// Norms each head in place and rounds it to a bfloat16 number, kept in float32.
+struct HeadNormArgs {
+    float* x;             // [rows, heads, head_dim]
+    const float* weight;  // [head_dim]
+    int64_t rows;
+    int64_t heads;
+    int64_t head_dim;
+    int64_t stride;  // elements from row to row
+    float epsilon;
+};
+
 // out = bfloat16(gate / (1 + exp(-gate)) * up)
 struct SiluArgs {
     const float* gate_up;  // [rows, 2 * width], gate first

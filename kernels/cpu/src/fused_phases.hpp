@@ -53,6 +53,20 @@ static void add_rms_norm(Worker& worker, const NormArgs& a) {
         for (int64_t row = rows.begin; row < rows.end; ++row) norm_row(a, row);
 }
 
+static void head_norm(Worker& worker, const HeadNormArgs& a) {
+    uint16_t rounded[1024];
+    for (Chunk rows = worker.first(a.rows, 4); rows; rows = worker.next())
+        for (int64_t row = rows.begin; row < rows.end; ++row)
+            for (int64_t head = 0; head < a.heads; ++head) {
+                float* x = a.x + row * a.stride + head * a.head_dim;
+                norm_row(NormArgs{nullptr, x, a.weight, rounded, 1, a.head_dim, 0, 0, 0, a.epsilon}, 0);
+                for (int64_t i = 0; i < a.head_dim; ++i) {
+                    uint32_t bits = (uint32_t)rounded[i] << 16;
+                    __builtin_memcpy(x + i, &bits, sizeof bits);
+                }
+            }
+}
+
 static inline f32x16 silu(f32x16 gate) { return gate / (splat(1.0f) + exp(zero() - gate)); }
 
 static void silu_multiply(Worker& worker, const SiluArgs& a) {

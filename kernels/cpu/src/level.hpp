@@ -16,6 +16,7 @@ struct MatmulSiluArgs;  // matmul.hpp
 struct AttentionArgs;   // attention.hpp
 struct RotaryArgs;      // attention.hpp
 struct NormArgs;        // fused.hpp
+struct HeadNormArgs;    // fused.hpp
 struct SiluArgs;        // fused.hpp
 struct EmbedArgs;       // matmul.hpp
 
@@ -25,6 +26,7 @@ struct Level {
     void (*matmul_silu)(Worker&, const MatmulSiluArgs&);
     void (*embed)(Worker&, const EmbedArgs&);
     void (*add_rms_norm)(Worker&, const NormArgs&);
+    void (*head_norm)(Worker&, const HeadNormArgs&);
     void (*silu_multiply)(Worker&, const SiluArgs&);
     void (*rotary_write_kv)(Worker&, const RotaryArgs&);
     void (*attend)(Worker&, const AttentionArgs&);

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "attention.hpp"
+#include "decoder.hpp"
 #include "fused.hpp"
 #include "kv_pool.hpp"
 #include "level.hpp"
@@ -24,6 +26,7 @@ namespace nb = nanobind;
 namespace radixrt::cpu {
 
 void bind_attention(nb::module_& m);  // bind_attention.cpp
+void bind_decoder(nb::module_& m);    // bind_decoder.cpp
 
 // A level and the threads that run it. Tensors come as addresses with their shapes and strides in elements: the Python
 // side has checked them. Every call lets other Python threads run.
@@ -100,6 +103,10 @@ public:
         pool_.run([&](Worker& worker) { level_->attend(worker, args); });
     }
 
+    std::unique_ptr<Decoder> decoder(const DecoderWeights& weights) {
+        return std::make_unique<Decoder>(*level_, pool_, weights);
+    }
+
 private:
     using Scratch = std::unique_ptr<float[]>;
     static Scratch sums_scratch(const Packed& weight, int64_t rows) {
@@ -140,6 +147,9 @@ NB_MODULE(_native, m) {
         .def("embed", &Kernels::embed, Free())
         .def("copy_slots", &Kernels::copy_slots, Free())
         .def("rotary_write_kv", &Kernels::rotary_write_kv, Free())
-        .def("attend", &Kernels::attend, Free());
+        .def("attend", &Kernels::attend, Free())
+        // A decoder runs on the kernels' threads, and so keeps them.
+        .def("decoder", &Kernels::decoder, nb::keep_alive<0, 1>());
     radixrt::cpu::bind_attention(m);
+    radixrt::cpu::bind_decoder(m);
 }
