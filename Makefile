@@ -44,7 +44,7 @@ sanitize: setup ## the native kernels' tests under AddressSanitizer, UndefinedBe
 		-DRADIXRT_MODULE_FOLDER=$(CURDIR)/build/sanitize/module
 	$(BIN)/cmake --build build/sanitize
 	$(ASAN) RADIXRT_NATIVE=build/sanitize/module $(BIN)/python -m pytest -p tests.support.native_module \
-		-k 'cpu and not test_programs' tests/kernels/cpu tests/conformance
+		-m 'not long' -k 'cpu and not test_programs' tests/kernels/cpu tests/conformance
 	RADIXRT_SANITIZE=address,undefined $(BIN)/python -m pytest tests/kernels/cpu/test_programs.py
 	RADIXRT_SANITIZE=thread $(BIN)/python -m pytest tests/kernels/cpu/test_programs.py
 
