@@ -33,7 +33,8 @@ static void score(const TileWork& w, int row, int tile, int next) {
         Pairs keys[tiles];
         for (int t = 0; t < tiles; ++t) {
             keys[t] = load_pairs(w.keys[tile + t] + i * kTileKeys);
-            __builtin_prefetch(w.keys[next + t] + i * kTileKeys);
+            // Into the second-level cache: tiles lie a power of two apart, too many for the same sets of the first.
+            __builtin_prefetch(w.keys[next + t] + i * kTileKeys, 0, 2);
             __builtin_prefetch(w.keys[tile + t] + values + i * kTileKeys, 0, 2);
         }
         for (int r = 0; r < rows; ++r) {
