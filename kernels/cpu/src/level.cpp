@@ -28,11 +28,12 @@ namespace radixrt::cpu::RADIXRT_LEVEL {
 #include "matmul_formats.hpp"
 #include "matmul_tile.hpp"
 #include "matmul_phases.hpp"
+#include "probes.hpp"
 #include "rotary_phases.hpp"
 
 extern const Level level;
 const Level level = {
-    RADIXRT_LEVEL_NAME, matmul,    matmul_silu,   embed, add_rms_norm,
+    RADIXRT_LEVEL_NAME, matmul,    matmul_silu,   embed,  probe_dots, probe_read, add_rms_norm,
     head_norm,          silu_multiply, rotary_write_kv, attend,
 };
 

@@ -25,6 +25,8 @@ struct Level {
     void (*matmul)(Worker&, const MatmulArgs&);
     void (*matmul_silu)(Worker&, const MatmulSiluArgs&);
     void (*embed)(Worker&, const EmbedArgs&);
+    void (*probe_dots)(Worker&, int64_t count);
+    void (*probe_read)(Worker&, const uint8_t* data, int64_t bytes);
     void (*add_rms_norm)(Worker&, const NormArgs&);
     void (*head_norm)(Worker&, const HeadNormArgs&);
     void (*silu_multiply)(Worker&, const SiluArgs&);

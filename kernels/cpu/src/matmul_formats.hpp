@@ -1,7 +1,14 @@
 // How the numbers of each format come out of a block. Included inside a level's namespace.
 //
-// A block is read in four pieces of eight elements: `weights<format, pair>(piece)` are elements 2 * pair and
-// 2 * pair + 1 of a piece, of 16 outputs, without their scale.
+// A block is read in four pieces of eight elements, four pairs.
+
+constexpr int kPieces = 4;
+constexpr int kPiecePairs = 4;
+
+template <Format format>
+static constexpr int64_t piece_bytes() {
+    return format == Format::bfloat16 ? 256 : format == Format::q8_0 ? 128 : 64;
+}
 
 #if defined(RADIXRT_LEVEL_AVX512)
 // -8 ... 7 in bfloat16, by a look-up that saves the subtraction.
@@ -23,14 +30,7 @@ static inline Pairs centred_pair_of(Nibbles x) {
 }
 #endif
 
-constexpr int kPieces = 4;
-constexpr int kPiecePairs = 4;
-
-template <Format format>
-static constexpr int64_t piece_bytes() {
-    return format == Format::bfloat16 ? 256 : format == Format::q8_0 ? 128 : 64;
-}
-
+// Elements 2 * pair and 2 * pair + 1 of a piece, of 16 outputs, without their scale.
 template <Format format, int pair>
 static inline Pairs weights(const uint8_t* piece) {
     if constexpr (format == Format::q4_0) return centred_pair_of<pair>(load_nibbles(piece));
@@ -42,6 +42,5 @@ static inline Pairs weights(const uint8_t* piece) {
 // The scales (index 0) or minima (1) of a block's outputs.
 template <Format format>
 static inline f32x16 scales(const uint8_t* block, int index) {
-    constexpr int numbers = format == Format::q8_0 ? 512 : 256;
-    return load_f16((const uint16_t*)(block + numbers + 32 * index));
+    return load_f16((const uint16_t*)(block + kPieces * piece_bytes<format>() + 32 * index));
 }

@@ -20,42 +20,59 @@ struct Groups {
 static Groups groups_of(int64_t rows, int64_t inner, int64_t pairs, int workers) {
     constexpr int64_t kGroupBytes = 384 << 10;
     int64_t group = kGroupBytes / (2 * inner) / kTileRows * kTileRows;
-    if (group < 4 * kTileRows) group = 4 * kTileRows;
+    if (group < 8 * kTileRows) group = 8 * kTileRows;
     if (group > rows) group = rows;
     int64_t count = (rows + group - 1) / group;
     int64_t grain = count * pairs / (8 * workers);
-    return {group, count, pairs, grain < 1 ? 1 : grain};
+    return {group, count, pairs, grain < 1 ? 1 : grain > 8 ? 8 : grain};
 }
 
-// Calls store(first_row, rows, pair, sums) for each tile of x @ weight.T; the pair's panels are `pair` and `pair + gap`
-// times `step`, counted in panels.
+// One product's x @ weight.T. The panels of pair p are the `step * p`-th and `gap` further.
+struct Product {
+    const uint16_t* x;
+    int64_t x_stride;
+    int64_t rows;
+    const Packed& weight;
+    float* sums;
+    int64_t step;
+    int64_t gap;
+};
+
+// Calls store(first_row, rows, pair, sums) for each tile of the product.
 template <typename Store>
-static void multiply(Worker& worker, const uint16_t* x, int64_t x_stride, int64_t rows, const Packed& weight,
-                     float* sums, int64_t step, int64_t gap, Store store) {
-    if (rows == 0) return;
-    int64_t blocks = weight.blocks(), panel_bytes = weight.panel_bytes();
+static void multiply(Worker& worker, const Product& p, Store store) {
+    if (p.rows == 0) return;
+    const Packed& weight = p.weight;
+    int64_t blocks = weight.blocks(), panel_bytes = weight.panel_bytes(), row_sums = 0;
     if (weight.format == Format::q4_1) {
-        for (Chunk chunk = worker.first(rows, 4); chunk; chunk = worker.next())
+        row_sums = blocks;
+        for (Chunk chunk = worker.first(p.rows, 4); chunk; chunk = worker.next())
             for (int64_t row = chunk.begin; row < chunk.end; ++row)
-                sum_blocks(x + row * x_stride, blocks, sums + row * blocks);
+                sum_blocks(p.x + row * p.x_stride, blocks, p.sums + row * blocks);
         worker.barrier();
     }
-    Groups groups = groups_of(rows, weight.inner, weight.panels() / 2, worker.count());
-    MultiplyTile whole_tile = tile_of(weight.format, kTileRows);
-    for (Chunk items = worker.first(groups.count * groups.pairs, groups.grain); items; items = worker.next())
+    Groups groups = groups_of(p.rows, weight.inner, weight.panels() / 2, worker.count());
+    TileSums sums;
+    auto panel_of = [&](int64_t item) { return weight.data + item % groups.pairs * p.step * panel_bytes; };
+    Chunk later;
+    for (Chunk items = worker.first(groups.count * groups.pairs, groups.grain); items; items = later)
         for (int64_t item = items.begin; item < items.end; ++item) {
-            int64_t pair = item % groups.pairs, first = item / groups.pairs * groups.rows;
-            int64_t last = first + groups.rows < rows ? first + groups.rows : rows;
-            const uint8_t* panel = weight.data + pair * step * panel_bytes;
-            Tile tile{x + first * x_stride, x_stride, {panel, panel + gap * panel_bytes}, sums + first * blocks,
-                      weight.inner, item + 1 < items.end && pair + 1 < groups.pairs ? step * panel_bytes : 0};
-            TileSums out;
+            // The next chunk is taken before this one ends, so that its panels can be fetched meanwhile.
+            bool last_item = item + 1 == items.end;
+            if (last_item) later = worker.next();
+            const uint8_t *panel = panel_of(item), *following = panel;
+            if (!last_item) following = panel_of(item + 1);
+            if (last_item && later) following = panel_of(later.begin);
+            int64_t first = item / groups.pairs * groups.rows;
+            int64_t last = first + groups.rows < p.rows ? first + groups.rows : p.rows;
+            Tile tile{p.x + first * p.x_stride, p.x_stride, {panel, panel + p.gap * panel_bytes},
+                      p.sums + first * row_sums, weight.inner, following - panel};
             for (int64_t row = first; row < last; row += kTileRows) {
-                int64_t count = last - row < kTileRows ? last - row : kTileRows;
-                (count == kTileRows ? whole_tile : tile_of(weight.format, count))(tile, out);
-                store(row, count, pair, out);
-                tile.x += kTileRows * x_stride;
-                tile.sums += kTileRows * blocks;
+                int64_t rows = last - row < kTileRows ? last - row : kTileRows;
+                tile_of(weight.format, rows)(tile, sums);
+                store(row, rows, item % groups.pairs, sums);
+                tile.x += kTileRows * p.x_stride;
+                tile.sums += kTileRows * row_sums;
                 tile.ahead = 0;
             }
         }
@@ -81,7 +98,7 @@ static void matmul(Worker& worker, const MatmulArgs& a) {
             }
         }
     };
-    multiply(worker, a.x, a.x_stride, a.rows, a.weight, a.sums, 2, 1, store_tile);
+    multiply(worker, {a.x, a.x_stride, a.rows, a.weight, a.sums, 2, 1}, store_tile);
 }
 
 static void matmul_silu(Worker& worker, const MatmulSiluArgs& a) {
@@ -90,7 +107,7 @@ static void matmul_silu(Worker& worker, const MatmulSiluArgs& a) {
             store_bf16(a.out + (first + row) * a.out_stride + pair * kPanel,
                        silu(load(sums.of[0][row])) * load(sums.of[1][row]));
     };
-    multiply(worker, a.x, a.x_stride, a.rows, a.weight, a.sums, 1, a.weight.outputs / kPanel / 2, store_tile);
+    multiply(worker, {a.x, a.x_stride, a.rows, a.weight, a.sums, 1, a.weight.outputs / kPanel / 2}, store_tile);
 }
 
 // One output's row of a packed matrix, as it is dequantised.

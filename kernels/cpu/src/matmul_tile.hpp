@@ -24,46 +24,74 @@ struct TileSums {
     alignas(64) float of[2][kTileRows][16];
 };
 
+// Four rows on either side of a pointer's step: with a pointer a row there would be more than registers.
+struct Rows {
+    const uint16_t* of[2];  // the first and the fifth row
+    int64_t stride;
+    int64_t thrice;
+
+    const uint16_t* row(int i) const {
+        const uint16_t* p = of[i / 4];
+        return i % 4 == 0 ? p : i % 4 == 1 ? p + stride : i % 4 == 2 ? p + 2 * stride : p + thrice;
+    }
+};
+
+static inline Rows rows_at(const uint16_t* x, int64_t stride) { return {{x, x + 4 * stride}, stride, 3 * stride}; }
+
+// Hides where a value came from, so that the compiler derives no further pointers from it.
+template <typename T>
+static inline void hide(T& value) {
+    asm("" : "+r"(value));
+}
+
+// Adds the products of one piece of either panel to the sums of a block.
 template <Format format, int rows, int pair = 0>
-static inline void add_piece(f32x16 (&parts)[2][rows], const uint8_t* left, const uint8_t* right, const uint16_t* x,
-                             int64_t x_stride) {
+static inline __attribute__((always_inline)) void add_piece(f32x16 (&parts)[2][rows], const uint8_t* left,
+                                                            const uint8_t* right, const Rows& x) {
     Pairs of_left = weights<format, pair>(left), of_right = weights<format, pair>(right);
 #pragma GCC unroll 8
     for (int row = 0; row < rows; ++row) {
-        Pairs both = splat_pair(x + row * x_stride + 2 * pair);
+        Pairs both = splat_pair(x.row(row) + 2 * pair);
         parts[0][row] = dot(parts[0][row], of_left, both);
         parts[1][row] = dot(parts[1][row], of_right, both);
     }
-    if constexpr (pair + 1 < kPiecePairs) add_piece<format, rows, pair + 1>(parts, left, right, x, x_stride);
+    if constexpr (pair + 1 < kPiecePairs) add_piece<format, rows, pair + 1>(parts, left, right, x);
 }
 
 template <Format format, int rows>
-static inline void add_block(TileSums& sums, const uint8_t* const (&block)[2], const uint16_t* x, int64_t x_stride,
-                             const float* block_sums, int64_t sums_stride) {
-    f32x16 parts[2][rows];
+static inline __attribute__((always_inline)) void sum_block(f32x16 (&parts)[2][rows], const uint8_t* left,
+                                                            const uint8_t* right, Rows& x) {
 #pragma GCC unroll 8
     for (int row = 0; row < rows; ++row) parts[0][row] = parts[1][row] = zero();
     for (int piece = 0; piece < kPieces; ++piece) {
-        int64_t offset = piece * piece_bytes<format>();
-        add_piece<format, rows>(parts, block[0] + offset, block[1] + offset, x + 2 * kPiecePairs * piece, x_stride);
+        hide(x.of[0]);
+        hide(x.of[1]);
+        add_piece<format, rows>(parts, left, right, x);
+        x.of[0] += 2 * kPiecePairs;
+        x.of[1] += 2 * kPiecePairs;
+        left += piece_bytes<format>();
+        right += piece_bytes<format>();
     }
-#pragma GCC unroll 2
-    for (int panel = 0; panel < 2; ++panel) {
-        f32x16 scale = zero(), minimum = zero();
-        if constexpr (format != Format::bfloat16) scale = scales<format>(block[panel], 0);
-        if constexpr (format == Format::q4_1) minimum = scales<format>(block[panel], 1);
+}
+
+// Adds one panel's sums of a block to its sums so far.
+template <Format format, int rows>
+static inline __attribute__((always_inline)) void add_parts(float (&sums)[kTileRows][16], const f32x16 (&parts)[rows],
+                                                            const uint8_t* block, const float* block_sums,
+                                                            int64_t sums_stride) {
+    f32x16 scale = zero(), minimum = zero();
+    if constexpr (format != Format::bfloat16) scale = scales<format>(block, 0);
+    if constexpr (format == Format::q4_1) minimum = scales<format>(block, 1);
 #pragma GCC unroll 8
-        for (int row = 0; row < rows; ++row) {
-            float* p = sums.of[panel][row];
-            f32x16 sum = load(p);
-            if constexpr (format == Format::bfloat16) {
-                sum = sum + parts[panel][row];
-            } else {
-                sum = fma(scale, parts[panel][row], sum);
-            }
-            if constexpr (format == Format::q4_1) sum = fma(minimum, splat(block_sums[row * sums_stride]), sum);
-            store(p, sum);
+    for (int row = 0; row < rows; ++row) {
+        f32x16 sum = load(sums[row]);
+        if constexpr (format == Format::bfloat16) {
+            sum = sum + parts[row];
+        } else {
+            sum = fma(scale, parts[row], sum);
         }
+        if constexpr (format == Format::q4_1) sum = fma(minimum, splat(block_sums[row * sums_stride]), sum);
+        store(sums[row], sum);
     }
 }
 
@@ -71,30 +99,36 @@ template <Format format, int rows>
 static __attribute__((noinline)) void multiply_tile(const Tile& tile, TileSums& sums) {
     for (int panel = 0; panel < 2; ++panel)
         for (int row = 0; row < rows; ++row) store(sums.of[panel][row], zero());
-    constexpr int64_t step = block_bytes(format);
-    const uint8_t* block[2] = {tile.panels[0], tile.panels[1]};
-    const uint16_t* x = tile.x;
+    const uint8_t *left = tile.panels[0], *right = tile.panels[1];
+    Rows x = rows_at(tile.x, tile.x_stride);
+    hide(x.thrice);
     const float* block_sums = tile.sums;
-    int64_t whole = tile.inner / kBlock, rest = tile.inner % kBlock;
+    int64_t whole = tile.inner / kBlock, ahead = tile.ahead;
+    f32x16 parts[2][rows];
     for (int64_t i = 0; i < whole; ++i) {
-#pragma GCC unroll 16
-        for (int64_t line = 0; line < step; line += 64) {
-            __builtin_prefetch(block[0] + tile.ahead + line);
-            __builtin_prefetch(block[1] + tile.ahead + line);
+        // To the second cache: the first one has too few misses under way at once for memory's latency.
+        for (int64_t line = 0; line < block_bytes(format); line += 64) {
+            __builtin_prefetch(left + ahead + line, 0, 2);
+            __builtin_prefetch(right + ahead + line, 0, 2);
         }
-        add_block<format, rows>(sums, block, x, tile.x_stride, block_sums, whole);
-        block[0] += step;
-        block[1] += step;
-        x += kBlock;
-        ++block_sums;
+        sum_block<format, rows>(parts, left, right, x);
+        add_parts<format, rows>(sums.of[0], parts[0], left, block_sums, whole);
+        add_parts<format, rows>(sums.of[1], parts[1], right, block_sums, whole);
+        left += block_bytes(format);
+        right += block_bytes(format);
+        if constexpr (format == Format::q4_1) ++block_sums;
     }
     if constexpr (format == Format::bfloat16) {
+        int64_t rest = tile.inner % kBlock;
         if (rest == 0) return;
         // The last block of a row is shorter than the panels': a copy can be read past its end.
-        uint16_t last[rows][kBlock] = {};
+        uint16_t last[8][kBlock] = {};
         for (int row = 0; row < rows; ++row)
-            __builtin_memcpy(last[row], x + row * tile.x_stride, sizeof(uint16_t) * rest);
-        add_block<format, rows>(sums, block, last[0], kBlock, block_sums, whole);
+            __builtin_memcpy(last[row], tile.x + row * tile.x_stride + whole * kBlock, sizeof(uint16_t) * rest);
+        Rows copies = rows_at(last[0], kBlock);
+        sum_block<format, rows>(parts, left, right, copies);
+        add_parts<format, rows>(sums.of[0], parts[0], left, block_sums, whole);
+        add_parts<format, rows>(sums.of[1], parts[1], right, block_sums, whole);
     }
 }
 

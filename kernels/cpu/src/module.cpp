@@ -107,6 +107,14 @@ public:
         return std::make_unique<Decoder>(*level_, pool_, weights);
     }
 
+    void probe_dots(int64_t count) {
+        pool_.run([&](Worker& worker) { level_->probe_dots(worker, count); });
+    }
+
+    void probe_read(uintptr_t data, int64_t bytes) {
+        pool_.run([&](Worker& worker) { level_->probe_read(worker, (const uint8_t*)data, bytes); });
+    }
+
 private:
     using Scratch = std::unique_ptr<float[]>;
     static Scratch sums_scratch(const Packed& weight, int64_t rows) {
@@ -145,6 +153,8 @@ NB_MODULE(_native, m) {
         .def("matmul", &Kernels::matmul, Free())
         .def("matmul_silu", &Kernels::matmul_silu, Free())
         .def("embed", &Kernels::embed, Free())
+        .def("probe_dots", &Kernels::probe_dots, Free())
+        .def("probe_read", &Kernels::probe_read, Free())
         .def("copy_slots", &Kernels::copy_slots, Free())
         .def("rotary_write_kv", &Kernels::rotary_write_kv, Free())
         .def("attend", &Kernels::attend, Free())
