@@ -33,8 +33,9 @@ namespace radixrt::cpu::RADIXRT_LEVEL {
 
 extern const Level level;
 const Level level = {
-    RADIXRT_LEVEL_NAME, matmul,    matmul_silu,   embed,  probe_dots, probe_read, add_rms_norm,
-    head_norm,          silu_multiply, rotary_write_kv, attend,
+    RADIXRT_LEVEL_NAME, matmul,     matmul_silu, embed,         probe_dots,
+    probe_read,         add_rms_norm, head_norm, silu_multiply, rotary_write_kv,
+    attend,
 };
 
 }  // namespace radixrt::cpu::RADIXRT_LEVEL
