@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear as torch_linear
 
+from benchmarks.kernel_attention import print_attention
 from radixrt.kernels.cpu._native import Kernels
 from radixrt.kernels.cpu.linear import linear
 from radixrt.kernels.cpu.weights import PackedWeight, prepare_weight
@@ -122,6 +123,7 @@ def main() -> None:
     kernels = Kernels(options.threads, options.level)
     print(f"{kernels.level}, {kernels.threads} threads")
     products(kernels, options.formats, options.shapes, options.rounds)
+    print_attention(kernels, max(3, options.rounds // 4))
 
 
 if __name__ == "__main__":
