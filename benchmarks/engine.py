@@ -119,8 +119,8 @@ def speed_table(bench: Bench, batches: list[int], prompts: list[int]) -> Table:
 
 def agreement_table(model: str, kernels: str, dtype: str, llama_python: str | None) -> Table:
     files = find_model(model)
-    encoder = load_tokenizer(files)
-    texts = greedy_texts(model, [encoder.encode(prompt) for prompt in PROMPTS], tokens=64)
+    tokenizer = load_tokenizer(files)
+    texts = greedy_texts(model, [tokenizer.encode(prompt).tolist() for prompt in PROMPTS], tokens=64)
     oracle = TeacherForced(files, "reference", "float32")
     reference = [oracle.choices(text) for text in texts]
     table = Table(title="Choices equal to the float32 reference's, teacher-forced")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not NATIVE, reason="the native kernels are not b
 def test_the_likeliest_token_is_the_float32_reference_s(prompts: list[str], tokens: int) -> None:
     files = find_model(MODEL)
     tokenizer = load_tokenizer(files)
-    texts = greedy_texts(MODEL, [tokenizer.encode(prompt) for prompt in prompts], tokens)
+    texts = greedy_texts(MODEL, [tokenizer.encode(prompt).tolist() for prompt in prompts], tokens)
     oracle, native = TeacherForced(files, "reference", "float32"), TeacherForced(files, "cpu", "bfloat16")
     reference = [oracle.choices(text) for text in texts]
     # What the oracle would choose is what it chose: the comparison is with the text itself.
@@ -40,7 +40,7 @@ def test_the_likeliest_token_is_the_float32_reference_s(prompts: list[str], toke
 def test_perplexity_is_within_a_hundredth_of_the_float32_reference_s() -> None:
     files = find_model(MODEL)
     text = next(iter(sorted(SETTING.iterdir()))).read_text()
-    ids = load_tokenizer(files).encode(text)[:600]
+    ids = load_tokenizer(files).encode(text)[:600].tolist()
     expected = TeacherForced(files, "reference", "float32").perplexity(ids)
     found = TeacherForced(files, "cpu", "bfloat16").perplexity(ids)
     assert len(ids) > 400
