@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from radixrt.kernels.decoder import Decoder, Step
+from radixrt.kernels.sampling import Sampler
 
 Weight: TypeAlias = Any
 """A prepared weight: whatever `prepare_weight` of the same backend returned."""
@@ -103,6 +104,8 @@ class KernelBackend(Protocol):
     name: str
     dtype: torch.dtype
     device: torch.device
+    sampler: Sampler
+    """Chooses tokens from this backend's logits."""
 
     def prepare_weight(self, raw: RawWeight) -> Weight:
         """Pack a matrix once, at load."""

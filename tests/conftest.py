@@ -6,7 +6,7 @@ import os
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.fixtures"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.samplers"]
 
 # Tests make or ship what they load: asking a model hub could only wait for a network that may not be there.
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -13,6 +13,8 @@ from radixrt.kernels.reference import attention, fused, kv_pool
 from radixrt.kernels.reference import linear as matrices
 from radixrt.kernels.reference.kv_pool import KvPool
 from radixrt.kernels.reference.plan import ReferencePlan
+from radixrt.kernels.reference.sampling import NumpySampler
+from radixrt.kernels.sampling import Sampler
 
 
 class ReferenceBackend:
@@ -23,6 +25,7 @@ class ReferenceBackend:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self.device = torch.device("cpu")
+        self.sampler: Sampler = NumpySampler()
 
     def prepare_weight(self, raw: RawWeight) -> Tensor:
         return matrices.prepare_weight(raw, self.dtype)

@@ -5,36 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from radixrt.errors import InternalError
+from radixrt.kernels.sampling import Sampler
 from radixrt.protocol.plan import SampleFailure, ScoreSpec
 
 
-def score(logits: Tensor, specs: Sequence[ScoreSpec]) -> tuple[tuple[float, ...] | SampleFailure, ...]:
+def score(
+    sampler: Sampler, logits: Tensor, specs: Sequence[ScoreSpec]
+) -> tuple[tuple[float, ...] | SampleFailure, ...]:
     """The log-probability of each target of each of `specs`.
 
     `logits`: float32 [targets of all specs, vocabulary], in their order. A spec with logits that are NaN or +infinity
     yields a `SampleFailure` with an `InternalError`.
     """
-    rows = iter(logits.cpu().numpy())
-    # A spec takes all of its rows before the next one's turn, so that a failure shifts nothing.
-    return tuple(_score_rows([next(rows) for _ in spec.targets], spec.targets.tolist()) for spec in specs)
+    if not specs:
+        return ()
+    logprobs = sampler.score(logits, np.concatenate([spec.targets for spec in specs]))
+    ends = np.cumsum([len(spec.targets) for spec in specs])
+    return tuple(
+        _answer(logprobs[end - len(spec.targets) : end].tolist()) for spec, end in zip(specs, ends, strict=True)
+    )
 
 
-def log_normaliser(logits: NDArray[np.float64]) -> np.float64:
-    """The logarithm of the sum of the exponentials of `logits`: logit - normaliser is a log-probability."""
-    highest = logits.max()
-    normaliser: np.float64 = highest + np.log(np.exp(logits - highest).sum())
-    return normaliser
-
-
-def _score_rows(rows: list[NDArray[np.float32]], targets: list[int]) -> tuple[float, ...] | SampleFailure:
-    logprobs = []
-    for row, target in zip(rows, targets, strict=True):
-        logits = row.astype(np.float64)
-        if not np.isfinite(logits.max()):
-            return SampleFailure(InternalError("the model's logits for a token of the prompt are not finite"))
-        logprobs.append(float(logits[target] - log_normaliser(logits)))
+def _answer(logprobs: list[float]) -> tuple[float, ...] | SampleFailure:
+    # Only NaN differs from itself.
+    if any(logprob != logprob for logprob in logprobs):
+        return SampleFailure(InternalError("the model's logits for a token of the prompt are not finite"))
     return tuple(logprobs)

@@ -38,9 +38,9 @@ class ModelExecutor:
                 self._kv,
                 torch.from_numpy(_logit_tokens(plan)),
             )
-            count = len(plan.samples)
-            sampled = sample(logits[:count], plan.samples, plan.masks, self._vocabulary)
-            return StepResult(plan.step, sampled, score(logits[count:], plan.scores))
+            count, sampler = len(plan.samples), self._kernels.sampler
+            sampled = sample(sampler, logits[:count], plan.samples, plan.masks, self._vocabulary)
+            return StepResult(plan.step, sampled, score(sampler, logits[count:], plan.scores))
 
 
 def _logit_tokens(plan: StepPlan) -> NDArray[np.int64]:

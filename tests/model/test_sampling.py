@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from radixrt.errors import InternalError
+from radixrt.kernels.sampling import Sampler
 from radixrt.model.noise import uniform
 from radixrt.model.sampling import sample
 from radixrt.protocol.ids import IdArray, as_ids
@@ -36,8 +37,10 @@ def make_spec(
     return SampleSpec(0, params, seed, choice, position, as_ids(forbidden), as_ids(prompt), as_ids(output))
 
 
-def sample_one(logits: Sequence[float] | Tensor, params: SamplingParams, **context: Any) -> SampledToken:
-    (result,) = sample(torch.as_tensor(logits, dtype=torch.float32)[None], [make_spec(params, **context)])
+def sample_one(
+    sampler: Sampler, logits: Sequence[float] | Tensor, params: SamplingParams, **context: Any
+) -> SampledToken:
+    (result,) = sample(sampler, torch.as_tensor(logits, dtype=torch.float32)[None], [make_spec(params, **context)])
     assert isinstance(result, SampledToken)
     return result
 
@@ -116,13 +119,15 @@ def random_logits(seed: int, rows: int) -> Tensor:
 
 @settings(deadline=None, max_examples=300)
 @given(spec=many_specs, seed=st.integers(0, 2**20), coarse=st.booleans())
-def test_the_token_is_the_one_that_the_definitions_give(spec: SampleSpec, seed: int, coarse: bool) -> None:
+def test_the_token_is_the_one_that_the_definitions_give(
+    sampler: Sampler, spec: SampleSpec, seed: int, coarse: bool
+) -> None:
     logits = random_logits(seed, 1)
     if coarse:
         logits = logits.round()  # many equal logits: ties decide
     distribution = naive_distribution(logits[0].numpy(), spec)
     u = uniform(spec.seed, spec.choice, spec.position)
-    (result,) = sample(logits, [spec])
+    (result,) = sample(sampler, logits, [spec])
     assert isinstance(result, SampledToken)
     assert distribution[result.token] > 0
     # Beside a border of the cumulative sum, rounding may decide either way.
@@ -132,19 +137,21 @@ def test_the_token_is_the_one_that_the_definitions_give(spec: SampleSpec, seed: 
 
 @settings(deadline=None, max_examples=60)
 @given(specs=st.lists(many_specs, min_size=2, max_size=9), seed=st.integers(0, 2**20))
-def test_a_row_gets_the_same_token_and_logprobs_alone_and_in_any_batch(specs: list[SampleSpec], seed: int) -> None:
+def test_a_row_gets_the_same_token_and_logprobs_alone_and_in_any_batch(
+    sampler: Sampler, specs: list[SampleSpec], seed: int
+) -> None:
     logits = random_logits(seed, len(specs))
-    together = sample(logits, specs)
-    alone = tuple(sample(logits[i : i + 1].clone(), [spec])[0] for i, spec in enumerate(specs))
-    backwards = sample(logits.flip(0), specs[::-1])[::-1]
+    together = sample(sampler, logits, specs)
+    alone = tuple(sample(sampler, logits[i : i + 1].clone(), [spec])[0] for i, spec in enumerate(specs))
+    backwards = sample(sampler, logits.flip(0), specs[::-1])[::-1]
     assert together == alone == backwards
 
 
-def test_draws_follow_the_softmax_of_the_logits() -> None:
+def test_draws_follow_the_softmax_of_the_logits(sampler: Sampler) -> None:
     logits = random_logits(5, 1)[0]
     draws = 20_000
     specs = [make_spec(SamplingParams(), seed=11, position=i) for i in range(draws)]
-    results = sample(logits.expand(draws, -1), specs)
+    results = sample(sampler, logits.expand(draws, -1), specs)
     counts = np.bincount([result.token for result in results if isinstance(result, SampledToken)], minlength=VOCABULARY)
     expected = torch.softmax(logits.double(), -1).numpy() * draws
     assert counts.sum() == draws
@@ -170,28 +177,28 @@ def test_noise_never_changes_between_releases() -> None:
     assert uniform(-(2**63), 3, 8191) == 0.5157682447430701
 
 
-def test_greedy_takes_the_lowest_id_among_equals() -> None:
+def test_greedy_takes_the_lowest_id_among_equals(sampler: Sampler) -> None:
     greedy = SamplingParams(temperature=0)
-    assert sample_one([1.0, 3.0, 3.0, 2.0], greedy).token == 1
-    assert sample_one([1.0, 3.0, 3.0, 2.0], greedy, forbidden=[1]).token == 2
-    assert sample_one([2.0, 2.0, 2.0], SamplingParams(temperature=0, logprobs=1)).token == 0
+    assert sample_one(sampler, [1.0, 3.0, 3.0, 2.0], greedy).token == 1
+    assert sample_one(sampler, [1.0, 3.0, 3.0, 2.0], greedy, forbidden=[1]).token == 2
+    assert sample_one(sampler, [2.0, 2.0, 2.0], SamplingParams(temperature=0, logprobs=1)).token == 0
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-6])
-def test_the_smallest_temperatures_pick_the_maximum_without_overflow(temperature: float) -> None:
-    assert sample_one([-3e38, 2.0, 3e38, 1.0], SamplingParams(temperature=temperature), position=4).token == 2
+def test_the_smallest_temperatures_pick_the_maximum_without_overflow(sampler: Sampler, temperature: float) -> None:
+    assert sample_one(sampler, [-3e38, 2.0, 3e38, 1.0], SamplingParams(temperature=temperature), position=4).token == 2
 
 
-def test_a_logit_of_minus_infinity_is_never_drawn() -> None:
+def test_a_logit_of_minus_infinity_is_never_drawn(sampler: Sampler) -> None:
     logits = [-math.inf, 0.0, -math.inf, 0.0, -math.inf]
-    tokens = {sample_one(logits, SamplingParams(temperature=100.0), position=i).token for i in range(200)}
+    tokens = {sample_one(sampler, logits, SamplingParams(temperature=100.0), position=i).token for i in range(200)}
     assert tokens == {1, 3}
 
 
-def test_logprobs_are_those_of_the_raw_logits_best_first_and_lower_id_first() -> None:
+def test_logprobs_are_those_of_the_raw_logits_best_first_and_lower_id_first(sampler: Sampler) -> None:
     logits = [1.0, 4.0, 2.0, 4.0, 0.0]
     params = SamplingParams(temperature=0, logprobs=3, logit_bias={4: 100.0}, repetition_penalty=5.0)
-    result = sample_one(logits, params, prompt=[1, 3])
+    result = sample_one(sampler, logits, params, prompt=[1, 3])
     expected = torch.log_softmax(torch.tensor(logits, dtype=torch.float64), -1)
     assert result.token == 4
     assert result.logprob is not None
@@ -201,8 +208,8 @@ def test_logprobs_are_those_of_the_raw_logits_best_first_and_lower_id_first() ->
     assert [value for _, value in result.logprob.top] == pytest.approx(expected[[1, 3, 2]].tolist(), abs=1e-12)
 
 
-def test_more_logprobs_than_tokens_gives_all_of_them() -> None:
-    result = sample_one([0.0, 1.0], SamplingParams(logprobs=20))
+def test_more_logprobs_than_tokens_gives_all_of_them(sampler: Sampler) -> None:
+    result = sample_one(sampler, [0.0, 1.0], SamplingParams(logprobs=20))
     assert result.logprob is not None
     assert [token for token, _ in result.logprob.top] == [1, 0]
 
@@ -217,32 +224,34 @@ def test_more_logprobs_than_tokens_gives_all_of_them() -> None:
     ],
 )
 @pytest.mark.parametrize("fault", [math.nan, math.inf])
-def test_a_broken_row_fails_alone(params: SamplingParams, fault: float) -> None:
+def test_a_broken_row_fails_alone(sampler: Sampler, params: SamplingParams, fault: float) -> None:
     logits = random_logits(1, 3)
-    healthy = sample(logits, [make_spec(params, position=i) for i in range(3)])
+    healthy = sample(sampler, logits, [make_spec(params, position=i) for i in range(3)])
     logits[1, 7] = fault
-    results = sample(logits, [make_spec(params, position=i) for i in range(3)])
+    results = sample(sampler, logits, [make_spec(params, position=i) for i in range(3)])
     assert isinstance(results[1], SampleFailure)
     assert isinstance(results[1].error, InternalError)
     assert (results[0], results[2]) == (healthy[0], healthy[2])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_with_every_token_forbidden_the_row_fails(temperature: float) -> None:
+def test_with_every_token_forbidden_the_row_fails(sampler: Sampler, temperature: float) -> None:
     spec = make_spec(SamplingParams(temperature=temperature), forbidden=range(VOCABULARY))
-    (result,) = sample(random_logits(0, 1), [spec])
+    (result,) = sample(sampler, random_logits(0, 1), [spec])
     assert isinstance(result, SampleFailure)
     assert "forbidden" in str(result.error)
 
 
-def test_no_rows_give_no_tokens() -> None:
-    assert sample(torch.empty(0, VOCABULARY), []) == ()
+def test_no_rows_give_no_tokens(sampler: Sampler) -> None:
+    assert sample(sampler, torch.empty(0, VOCABULARY), []) == ()
 
 
-def test_the_logits_are_left_as_they_were() -> None:
+def test_the_logits_are_left_as_they_were(sampler: Sampler) -> None:
     logits = random_logits(2, 1)
     before = logits.clone()
-    sample_one(logits[0], SamplingParams(logit_bias={1: 9.0}, repetition_penalty=2.0, top_p=0.5), output=[1, 2])
+    sample_one(
+        sampler, logits[0], SamplingParams(logit_bias={1: 9.0}, repetition_penalty=2.0, top_p=0.5), output=[1, 2]
+    )
     assert torch.equal(logits, before)
 
 
@@ -258,14 +267,16 @@ PADDED = [
 
 
 @pytest.mark.parametrize("params", PADDED, ids=str)
-def test_ids_past_the_vocabulary_are_never_chosen_but_count_in_probabilities(params: SamplingParams) -> None:
+def test_ids_past_the_vocabulary_are_never_chosen_but_count_in_probabilities(
+    sampler: Sampler, params: SamplingParams
+) -> None:
     """The padding is likelier than anything else: what is chosen is as if it were not there."""
     logits = random_logits(11, 50)
     padded = torch.cat([logits, torch.full((50, 7), 9.0)], dim=1)
     specs = [make_spec(params, seed=i, position=i, prompt=[1, 2], output=[3, 3]) for i in range(50)]
-    tempted = sample(padded, specs)
-    kept = sample(padded, specs, vocabulary=VOCABULARY)
-    plain = sample(logits, specs)
+    tempted = sample(sampler, padded, specs)
+    kept = sample(sampler, padded, specs, vocabulary=VOCABULARY)
+    plain = sample(sampler, logits, specs)
     whole = torch.log_softmax(padded.double(), dim=1)
     assert any(isinstance(one, SampledToken) and one.token >= VOCABULARY for one in tempted), "nobody was tempted"
     for row, one, other in zip(whole, kept, plain, strict=True):
@@ -282,11 +293,13 @@ def test_ids_past_the_vocabulary_are_never_chosen_but_count_in_probabilities(par
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_padding_cannot_make_up_for_a_vocabulary_of_which_nothing_can_be_chosen(temperature: float) -> None:
+def test_padding_cannot_make_up_for_a_vocabulary_of_which_nothing_can_be_chosen(
+    sampler: Sampler, temperature: float
+) -> None:
     spec = make_spec(SamplingParams(temperature=temperature))
     logits = random_logits(12, 3)
     logits[0, :30] = -math.inf
     logits[1, 35] = math.nan
     logits[2, 35:] = -math.inf
-    results = sample(logits, [spec] * 3, vocabulary=30)
+    results = sample(sampler, logits, [spec] * 3, vocabulary=30)
     assert [type(result) for result in results] == [SampleFailure, SampleFailure, SampledToken]

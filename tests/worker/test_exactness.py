@@ -15,6 +15,7 @@ from torch import Tensor
 from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.config import WorkerConfig
 from radixrt.kernels.registry import load_backend
+from radixrt.kernels.sampling import Sampler
 from radixrt.model.loader import load_model
 from radixrt.protocol.ids import IdArray, as_ids
 from radixrt.protocol.plan import SampledToken, SampleSpec, StepPlan, StepResult
@@ -47,10 +48,14 @@ class Bench:
         sample = executor.sample
 
         def keep_logits(
-            logits: Tensor, specs: Sequence[SampleSpec], masks: NDArray[np.int32], vocabulary: int | None
+            sampler: Sampler,
+            logits: Tensor,
+            specs: Sequence[SampleSpec],
+            masks: NDArray[np.int32],
+            vocabulary: int | None,
         ) -> tuple[SampledToken, ...]:
             self.logits += [row.clone() for row, spec in zip(logits, specs, strict=True) if spec.seed == self.watched]
-            return sample(logits, specs, masks, vocabulary)  # type: ignore[return-value]
+            return sample(sampler, logits, specs, masks, vocabulary)  # type: ignore[return-value]
 
         monkeypatch.setattr(executor, "sample", keep_logits)
         bench = self

@@ -7,6 +7,7 @@
 #include "fused.hpp"
 #include "level.hpp"
 #include "matmul.hpp"
+#include "sampling.hpp"
 
 #if defined(RADIXRT_LEVEL_AVX512)
 #define RADIXRT_LEVEL avx512
@@ -30,12 +31,13 @@ namespace radixrt::cpu::RADIXRT_LEVEL {
 #include "matmul_phases.hpp"
 #include "probes.hpp"
 #include "rotary_phases.hpp"
+#include "sampling_phases.hpp"
 
 extern const Level level;
 const Level level = {
     RADIXRT_LEVEL_NAME, matmul,     matmul_silu, embed,         probe_dots,
     probe_read,         add_rms_norm, head_norm, silu_multiply, rotary_write_kv,
-    attend,
+    attend,             sample,       score,
 };
 
 }  // namespace radixrt::cpu::RADIXRT_LEVEL

@@ -19,6 +19,8 @@ struct NormArgs;        // fused.hpp
 struct HeadNormArgs;    // fused.hpp
 struct SiluArgs;        // fused.hpp
 struct EmbedArgs;       // matmul.hpp
+struct SampleArgs;      // sampling.hpp
+struct ScoreArgs;       // sampling.hpp
 
 struct Level {
     const char* name;
@@ -32,6 +34,8 @@ struct Level {
     void (*silu_multiply)(Worker&, const SiluArgs&);
     void (*rotary_write_kv)(Worker&, const RotaryArgs&);
     void (*attend)(Worker&, const AttentionArgs&);
+    void (*sample)(Worker&, const SampleArgs&);
+    void (*score)(Worker&, const ScoreArgs&);
 };
 
 // The levels that this processor runs, best first.

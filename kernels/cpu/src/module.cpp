@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -18,6 +19,7 @@
 #include "level.hpp"
 #include "matmul.hpp"
 #include "plan.hpp"
+#include "sampling.hpp"
 #include "threads.hpp"
 #include "weights.hpp"
 
@@ -115,15 +117,49 @@ public:
         pool_.run([&](Worker& worker) { level_->probe_read(worker, (const uint8_t*)data, bytes); });
     }
 
+    void sample(uintptr_t logits, int64_t rows, int64_t vocabulary, int64_t width, int64_t stride, uintptr_t specs,
+                uintptr_t ids, uintptr_t biases, uintptr_t masks, int64_t mask_words, uintptr_t tokens, uintptr_t chosen,
+                uintptr_t best, uintptr_t best_logprobs, int64_t best_width) {
+        std::lock_guard one_at_a_time(sampling_);
+        const SampleArgs args{(const float*)logits,
+                              rows,
+                              vocabulary,
+                              width,
+                              stride,
+                              (const SampleRow*)specs,
+                              (const int32_t*)ids,
+                              (const double*)biases,
+                              (const int32_t*)masks,
+                              mask_words,
+                              (int32_t*)tokens,
+                              (double*)chosen,
+                              (int32_t*)best,
+                              (double*)best_logprobs,
+                              best_width,
+                              sample_memory_.workers(pool_.size(), vocabulary)};
+        pool_for(rows).run([&](Worker& worker) { level_->sample(worker, args); });
+    }
+
+    void score(uintptr_t logits, int64_t rows, int64_t vocabulary, int64_t stride, uintptr_t targets, uintptr_t out) {
+        const ScoreArgs args{(const float*)logits, rows, vocabulary, stride, (const int32_t*)targets, (double*)out};
+        pool_for(rows).run([&](Worker& worker) { level_->score(worker, args); });
+    }
+
 private:
     using Scratch = std::unique_ptr<float[]>;
     static Scratch sums_scratch(const Packed& weight, int64_t rows) {
         return std::make_unique_for_overwrite<float[]>(sums_size(weight, rows));
     }
 
+    // One item is not worth waking anybody: that takes longer.
+    ThreadPool& pool_for(int64_t items) { return items > 1 ? pool_ : alone_; }
+
     const Level* level_;
     ThreadPool pool_;
     AttentionScratch scratch_;
+    ThreadPool alone_{1};
+    std::mutex sampling_;
+    SampleMemory sample_memory_;
 };
 
 }  // namespace radixrt::cpu
@@ -158,6 +194,8 @@ NB_MODULE(_native, m) {
         .def("copy_slots", &Kernels::copy_slots, Free())
         .def("rotary_write_kv", &Kernels::rotary_write_kv, Free())
         .def("attend", &Kernels::attend, Free())
+        .def("sample", &Kernels::sample, Free())
+        .def("score", &Kernels::score, Free())
         // A decoder runs on the kernels' threads, and so keeps them.
         .def("decoder", &Kernels::decoder, nb::keep_alive<0, 1>());
     radixrt::cpu::bind_attention(m);
