@@ -133,20 +133,27 @@ def test_every_level_chooses_what_numpy_chooses(native: Sampler, seed: int, voca
     assert_same_logprobs(rows, chosen, answers[0], vocabulary)
 
 
-def test_a_large_vocabulary_is_sampled_as_numpy_does(native: Sampler) -> None:
+@pytest.fixture(scope="module")
+def large() -> tuple[Tensor, SamplingRows, list[Chosen]]:
+    """Rows over a model's whole vocabulary, and NumPy's answers for them and their neighbours."""
     random = np.random.default_rng(1)
-    vocabulary = 49_152
-    logits = torch.from_numpy(random.standard_normal((24, vocabulary)).astype(np.float32) * 3)
-    rows = random_rows(random, 24, vocabulary)
+    logits = torch.from_numpy(random.standard_normal((16, 49_152)).astype(np.float32) * 3)
+    rows = random_rows(random, 16, 49_152)
     rows.rows["temperature"][rows.rows["temperature"] < 1e-3] = 1
     rows.rows["logprobs"] = 20
+    return logits, rows, [ORACLE.sample(logits, near) for near in neighbours(rows)]
+
+
+def test_a_large_vocabulary_is_sampled_as_numpy_does(
+    native: Sampler, large: tuple[Tensor, SamplingRows, list[Chosen]]
+) -> None:
+    logits, rows, answers = large
     chosen = native.sample(logits, rows)
-    answers = [ORACLE.sample(logits, near) for near in neighbours(rows)]
     for place, token in enumerate(chosen.tokens.tolist()):
         assert token in {int(answer.tokens[place]) for answer in answers}
     assert (chosen.tokens == answers[0].tokens).mean() > 0.9
-    assert len(set(chosen.tokens.tolist())) > 12
-    assert_same_logprobs(rows, chosen, answers[0], vocabulary)
+    assert len(set(chosen.tokens.tolist())) > 8
+    assert_same_logprobs(rows, chosen, answers[0], logits.shape[1])
 
 
 @settings(max_examples=60)
