@@ -11,9 +11,11 @@ from radixrt.kernels.cpu import _native, attention, fused, kv_pool, linear, weig
 from radixrt.kernels.cpu.attention import CpuPlan
 from radixrt.kernels.cpu.decoder import whole_step
 from radixrt.kernels.cpu.kv_pool import KvPool
+from radixrt.kernels.cpu.sampling import CpuSampler
 from radixrt.kernels.cpu.weights import PackedWeight
 from radixrt.kernels.decoder import Decoder, Step
 from radixrt.kernels.interface import AttentionShape, BatchLayout, KvShape, RawWeight
+from radixrt.kernels.sampling import Sampler
 
 
 class CpuBackend:
@@ -31,6 +33,7 @@ class CpuBackend:
         """`level`: "avx512", "avx2" or "portable"; None: the best that the processor runs. Raises `ValueError` for
         one that it does not run."""
         self.kernels = _native.Kernels(threads, level)
+        self.sampler: Sampler = CpuSampler(self.kernels)
 
     def prepare_weight(self, raw: RawWeight) -> PackedWeight:
         return weights.prepare_weight(raw, self.kernels)
