@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 
 import torch
 
@@ -166,8 +165,9 @@ def _load_reference(options: LoadOptions) -> KernelBackend:
 
 
 def _load_cpu(options: LoadOptions) -> KernelBackend:
-    backend: KernelBackend = import_module("radixrt.kernels.cpu.backend").CpuBackend(options.threads, options.level)
-    return backend
+    from radixrt.kernels.cpu.backend import CpuBackend
+
+    return CpuBackend(options.threads, options.level)
 
 
 _BACKENDS: tuple[BackendEntry, ...] = (

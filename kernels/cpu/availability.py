@@ -10,13 +10,6 @@ from importlib.util import find_spec
 @functools.cache
 def why_not() -> str | None:
     """Why the native kernels cannot run here, or None if they can."""
-    if find_spec("radixrt.kernels.cpu.backend") is None:
-        return module_missing() or "what calls them from Python is not here"
-    return module_missing()
-
-
-def module_missing() -> str | None:
-    """Why there is no native module, or None if there is one."""
     if find_spec("radixrt.kernels.cpu._native") is None:
         return (
             "they were not built, since radixrt was installed without a C++ compiler or with one that could not build "

@@ -60,7 +60,7 @@ def test_the_thread_pool(programs: Path) -> None:
 
 @pytest.mark.parametrize("level", ["portable", "avx2", "avx512"])
 def test_each_operation_on_sixteen_lanes_means_what_a_plain_computation_does(programs: Path, level: str) -> None:
-    if availability.module_missing() is None and level not in availability.levels():
+    if availability.why_not() is None and level not in availability.levels():
         pytest.skip(f"this processor does not run {level}")
     run(programs / f"simd_test_{level}")
 

@@ -12,7 +12,7 @@ import torch
 
 from radixrt.kernels.cpu import availability
 
-pytestmark = pytest.mark.skipif(availability.module_missing() is not None, reason="the native kernels were not built")
+pytestmark = pytest.mark.skipif(availability.why_not() is not None, reason="the native kernels were not built")
 
 IN_A_CHILD_OF_FORK = """
 import os, torch
