@@ -10,8 +10,9 @@ Order of calls: `plan(layout)` once a step; then for each layer `rotary_write_kv
 Activations are in the backend's `dtype`, or in float32 where the backend keeps them finer: every operation takes either
 from its own backend's others.
 
-Row rule (CPU backends): every output row depends on its own tokens only, bit for bit, whatever else is in the batch,
-however its prefix was chunked, and whether the prefix was computed here or found in the cache.
+Row rule (of backends whose `exact_rows` says so, as all CPU backends do): every output row depends on its own tokens
+only, bit for bit, whatever else is in the batch, however its prefix was chunked, and whether the prefix was computed
+here or found in the cache.
 """
 
 from __future__ import annotations
@@ -106,6 +107,8 @@ class KernelBackend(Protocol):
     device: torch.device
     sampler: Sampler
     """Chooses tokens from this backend's logits."""
+    exact_rows: bool
+    """Whether it keeps the row rule. A GPU's library multiplies in another order for another number of rows."""
 
     def prepare_weight(self, raw: RawWeight) -> Weight:
         """Pack a matrix once, at load."""

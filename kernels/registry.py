@@ -16,6 +16,7 @@ from radixrt.errors import BackendUnavailable
 from radixrt.kernels.cores import usable_cores
 from radixrt.kernels.cpu import availability as cpu
 from radixrt.kernels.interface import KernelBackend
+from radixrt.kernels.triton import availability as triton
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -28,11 +29,13 @@ class BackendEntry:
     devices: tuple[str, ...]
     """Device types it computes on, as in `torch.device(...).type`."""
     dtypes: tuple[str, ...]
-    why_not: Callable[[], str | None]
-    """Why this machine cannot run it, or None if it can."""
+    why_not: Callable[[str], str | None]
+    """Why it cannot run on this machine's device of a type, one of `devices`, or None if it can."""
     load: Callable[[LoadOptions], KernelBackend]
     levels: Callable[[], tuple[str, ...]] = tuple
     """Kinds of processor that its kernels were compiled for and that this one runs, best first."""
+    by_name_only: tuple[str, ...] = ()
+    """Devices on which it is for tests, and taken only where it is named."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,12 @@ class Choice:
     """Why a better backend cannot run on this machine, although the options leave room for it."""
 
 
-def available_backends() -> dict[str, tuple[str, ...]]:
-    """Backends that this machine can run, each level on its own, best first, with their dtypes."""
+def available_backends(device: str = "cpu") -> dict[str, tuple[str, ...]]:
+    """Backends that this machine can run on a type of device, each level on its own, best first, with their dtypes."""
     return {
         f"{entry.name}:{level}" if level else entry.name: entry.dtypes
         for entry in _BACKENDS
-        if entry.why_not() is None
+        if device in entry.devices and entry.why_not(device) is None
         for level in entry.levels() or (None,)
     }
 
@@ -79,11 +82,15 @@ def choose(name: str = "auto", dtype: str = "auto", device: str = "cpu") -> Choi
     if dtype != "auto" and dtype not in _DTYPES:
         raise BackendUnavailable(f"unknown dtype {dtype!r}; choose auto, {', '.join(_DTYPES)}", field="dtype")
     backend, _, level = name.partition(":")
-    entries = [entry for entry in _BACKENDS if backend in (entry.name, "auto")]
-    if not entries or (level and backend == "auto"):
+    kind = device.split(":")[0]
+    entries = [
+        entry
+        for entry in _BACKENDS
+        if backend == entry.name or (backend == "auto" and kind not in entry.by_name_only and not level)
+    ]
+    if not entries:
         known = ", ".join(entry.name for entry in _BACKENDS)
         raise BackendUnavailable(f"unknown kernel backend {name!r}; choose auto, {known}", field="kernels")
-    kind = device.split(":")[0]
     passed_over: list[tuple[str, str]] = []
     for entry in entries:
         field, obstacle = _obstacle(entry, level, dtype, kind)
@@ -120,7 +127,7 @@ def _obstacle(entry: BackendEntry, level: str, dtype: str, kind: str) -> tuple[s
         return "device", f"{entry.name} kernels run on {' or '.join(entry.devices)}, not on {kind!r}"
     if dtype != "auto" and dtype not in entry.dtypes:
         return "dtype", f"{entry.name} kernels have {' and '.join(entry.dtypes)}, not {dtype}; use one of these or auto"
-    why_not = entry.why_not()
+    why_not = entry.why_not(kind)
     if why_not:
         return "kernels", f"{entry.name} kernels cannot run here: {why_not}"
     if level and level not in entry.levels():
@@ -148,7 +155,9 @@ def _resolve_dtype(entry: BackendEntry, dtype: str, kind: str) -> tuple[str, str
         return "float32", "the backend has no bfloat16"
     if kind == "cpu" and not _processor_has_bfloat16():
         return "float32", "the processor has no bfloat16 arithmetic"
-    return "bfloat16", "the processor has bfloat16 arithmetic"
+    if kind == "cuda" and not torch.cuda.is_bf16_supported():
+        return "float16", "the GPU has no bfloat16 arithmetic"
+    return "bfloat16", f"the {'processor' if kind == 'cpu' else 'GPU'} has bfloat16 arithmetic"
 
 
 def _processor_has_bfloat16() -> bool:
@@ -170,12 +179,20 @@ def _load_cpu(options: LoadOptions) -> KernelBackend:
     return CpuBackend(options.threads, options.level)
 
 
+def _load_triton(options: LoadOptions) -> KernelBackend:
+    # Imported here and not above: defining a kernel imports Triton, which may not be there.
+    backend: KernelBackend = import_module("radixrt.kernels.triton.backend").TritonBackend(
+        options.dtype, options.device
+    )
+    return backend
+
+
 _BACKENDS: tuple[BackendEntry, ...] = (
     BackendEntry(
         name="cpu",
         devices=("cpu",),
         dtypes=("bfloat16",),
-        why_not=cpu.why_not,
+        why_not=lambda _: cpu.why_not(),
         load=_load_cpu,
         levels=cpu.levels,
     ),
@@ -183,7 +200,15 @@ _BACKENDS: tuple[BackendEntry, ...] = (
         name="reference",
         devices=("cpu",),
         dtypes=("float32", "bfloat16"),
-        why_not=lambda: None,
+        why_not=lambda _: None,
         load=_load_reference,
+    ),
+    BackendEntry(
+        name="triton",
+        devices=("cuda", "cpu"),
+        dtypes=("float32", "bfloat16", "float16"),
+        why_not=triton.why_not,
+        load=_load_triton,
+        by_name_only=("cpu",),
     ),
 )

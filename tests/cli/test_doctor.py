@@ -42,7 +42,7 @@ def test_a_model_that_is_here_is_told_of_with_its_kernels_its_pool_and_its_turns
 
 def test_kernels_that_a_better_machine_would_have_are_noted(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = BackendEntry(
-        "broken", ("cpu",), ("float32",), lambda: "no compiler was found", lambda _: pytest.fail("loaded")
+        "broken", ("cpu",), ("float32",), lambda _: "no compiler was found", lambda _: pytest.fail("loaded")
     )
     monkeypatch.setattr(registry, "_BACKENDS", (broken, *registry._BACKENDS))
     status, text = findings("--model", str(tiny_llama))["kernels"]

@@ -1,23 +1,102 @@
 """One suite over every kernel backend that this machine can run, at every level of the
-processor and in every dtype that it has."""
+processor and in every dtype that it has.
+
+What holds for all of them takes a `backend`; what the row rule demands, bit for bit, takes an `exact_backend`, one of
+those that say that they keep it.
+"""
 
 from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from radixrt.kernels.interface import KernelBackend
 from radixrt.kernels.registry import available_backends, load_backend
+from tests.conformance.from_host import FromHost
+from tests.support.triton_interpreter import interpret_without_gpu
 
-BACKENDS = [(name, dtype) for name, dtypes in available_backends().items() for dtype in dtypes]
+interpret_without_gpu()
 
 
-@pytest.fixture(params=BACKENDS, ids=["-".join(pair) for pair in BACKENDS])
+@dataclass(frozen=True)
+class Choice:
+    """A backend to be tested."""
+
+    name: str
+    dtype: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.dtype}" + ("" if self.device == "cpu" else f"-{self.device}")
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether its kernels run in an interpreter, some hundred times slower than what they are compiled to."""
+        return (self.name, self.device) == ("triton", "cpu")
+
+    def load(self) -> KernelBackend:
+        backend = load_backend(self.name, self.dtype, self.device)
+        return backend if self.device == "cpu" else FromHost(backend)
+
+
+BACKENDS = [
+    Choice(name, dtype, device)
+    for device in ("cpu", "cuda")
+    for name, dtypes in available_backends(device).items()
+    for dtype in dtypes
+]
+EXACT_BACKENDS = [choice for choice in BACKENDS if choice.load().exact_rows]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much a test asks of a backend."""
+
+    block: int
+    """A length at which blocks of keys end; a sequence of twice as many crosses such ends."""
+    rows: int
+    """Of operations on rows."""
+
+
+@pytest.fixture(params=BACKENDS, ids=str)
 def backend(request: pytest.FixtureRequest) -> KernelBackend:
-    name, dtype = request.param
-    return load_backend(name, dtype)
+    choice: Choice = request.param
+    return choice.load()
+
+
+@pytest.fixture(params=EXACT_BACKENDS, ids=str)
+def exact_backend(request: pytest.FixtureRequest) -> KernelBackend:
+    choice: Choice = request.param
+    return choice.load()
+
+
+@pytest.fixture
+def extent(request: pytest.FixtureRequest) -> Extent:
+    choice: Choice = request.node.callspec.params["backend"]
+    return Extent(block=64, rows=40) if choice.interpreted else Extent(block=256, rows=300)
 
 
 @pytest.fixture
 def random() -> torch.Generator:
     return torch.Generator().manual_seed(20)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """An interpreted backend takes each set of a test's other parameters in one dtype, in turn; the rest is long."""
+    seen: dict[tuple[object, Choice], int] = defaultdict(int)
+    for item in items:
+        choice = (
+            item.callspec.params.get("backend")
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else None
+        )
+        if isinstance(choice, Choice) and choice.interpreted:
+            dtypes = [other.dtype for other in BACKENDS if (other.name, other.device) == (choice.name, choice.device)]
+            test = (item.function, choice)
+            if (seen[test] + dtypes.index(choice.dtype)) % len(dtypes):
+                item.add_marker("long")
+            seen[test] += 1

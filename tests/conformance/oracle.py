@@ -5,18 +5,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from radixrt.kernels.interface import AttentionShape
+from radixrt.kernels.interface import AttentionShape, KernelBackend
 
 TOLERANCE = {
     torch.float32: {"rtol": 2e-5, "atol": 2e-5},
     torch.bfloat16: {"rtol": 2**-7, "atol": 2**-8},
+    torch.float16: {"rtol": 2**-10, "atol": 2**-11},
 }
-"""Half a unit in the last place of a bfloat16 is 2^-9 of its value; two roundings of values near 1 fit in this."""
+"""Half a unit in the last place of a bfloat16 is 2^-9 of its value, of a float16 2^-12; two roundings of values near 1
+fit in this."""
 
 
 def assert_near(actual: Tensor, expected: Tensor, computed_in: torch.dtype | None = None) -> None:
     """`computed_in`: the coarsest type on the way, where the result's own does not tell."""
     torch.testing.assert_close(actual.double(), expected, **TOLERANCE[computed_in or actual.dtype])
+
+
+def assert_same(backend: KernelBackend, actual: Tensor, expected: Tensor) -> None:
+    """The same rows computed in two ways: the same bits where the backend keeps the row rule."""
+    if backend.exact_rows:
+        assert torch.equal(actual, expected)
+    else:
+        assert_near(actual, expected.double())
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, shape: AttentionShape) -> Tensor:

@@ -31,6 +31,11 @@ def random_tokens(length: int, shape: AttentionShape, dtype: torch.dtype, random
     return Tokens(*(torch.randn(length, n, shape.head_dim, generator=random).to(dtype) for n in heads))
 
 
+def joined(*parts: Tokens) -> Tokens:
+    """One sequence after the other."""
+    return Tokens(*(torch.cat([getattr(part, name) for part in parts]) for name in ("q", "k", "v")))
+
+
 @dataclass(frozen=True)
 class Row:
     """The tokens `start` to `end` of a sequence that lies in `pages`."""
@@ -73,11 +78,11 @@ class PagedAttention:
         self._free = torch.randperm(pages, generator=random).tolist()
         half = shape.head_dim // 2
         self._unturned = torch.cat([torch.ones(MAX_POSITIONS, half), torch.zeros(MAX_POSITIONS, half)], dim=1)
-        for page in range(pages):
-            garbage = random_tokens(page_size, shape, backend.dtype, random)
-            row = Row(Tokens(garbage.q, garbage.k * 50, garbage.v * 1e30), 0, page_size, [page])
-            for layer in (0, 1):
-                self._write(backend.plan(layout([row], page_size)), [row], layer)
+        garbage = [random_tokens(page_size, shape, backend.dtype, random) for _ in range(pages)]
+        large = min(1e30, torch.finfo(backend.dtype).max / 8)
+        rows = [Row(Tokens(g.q, g.k * 50, g.v * large), 0, page_size, [page]) for page, g in enumerate(garbage)]
+        for layer in (0, 1):
+            self._write(backend.plan(layout(rows, page_size)), rows, layer)
 
     def allocate(self, tokens: int) -> list[int]:
         """Scattered pages for a sequence."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from radixrt.kernels.interface import AttentionShape, KernelBackend
-from tests.conformance.paged import PagedAttention, Row, Tokens, in_chunks, random_tokens
+from tests.conformance.paged import PagedAttention, Row, Tokens, in_chunks, joined, random_tokens
 
 SHAPES = [
     AttentionShape(9, 3, 64, 0.125),
@@ -41,23 +41,23 @@ def alone(backend: KernelBackend, shape: AttentionShape, tokens: Tokens) -> Tens
 @pytest.mark.parametrize("page_size", [1, 16, 32])
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_any_chunking_and_page_size_yields_the_same_bits(
-    backend: KernelBackend, random: torch.Generator, shape: AttentionShape, page_size: int
+    exact_backend: KernelBackend, random: torch.Generator, shape: AttentionShape, page_size: int
 ) -> None:
-    tokens = random_tokens(600, shape, backend.dtype, random)
-    expected = alone(backend, shape, tokens)
+    tokens = random_tokens(600, shape, exact_backend.dtype, random)
+    expected = alone(exact_backend, shape, tokens)
     cuts = random_cuts(len(tokens), random, chunks=6)
     assert 1 in [b - a for a, b in pairwise(cuts)]
-    pool = PagedAttention(backend, shape, page_size, pages=-(-600 // page_size) + 5, seed=2)
+    pool = PagedAttention(exact_backend, shape, page_size, pages=-(-600 // page_size) + 5, seed=2)
     assert torch.equal(in_chunks(pool, tokens, cuts), expected)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_every_token_decoded_alone_yields_the_bits_of_a_prefill(
-    backend: KernelBackend, random: torch.Generator, shape: AttentionShape
+    exact_backend: KernelBackend, random: torch.Generator, shape: AttentionShape
 ) -> None:
-    tokens = random_tokens(280, shape, backend.dtype, random)
-    pool = PagedAttention(backend, shape, 16, pages=18, seed=2)
-    assert torch.equal(in_chunks(pool, tokens, cuts=list(range(1, 280))), alone(backend, shape, tokens))
+    tokens = random_tokens(280, shape, exact_backend.dtype, random)
+    pool = PagedAttention(exact_backend, shape, 16, pages=18, seed=2)
+    assert torch.equal(in_chunks(pool, tokens, cuts=list(range(1, 280))), alone(exact_backend, shape, tokens))
 
 
 def drain(
@@ -89,42 +89,41 @@ def drain(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
-def test_batch_mates_change_no_bit(backend: KernelBackend, random: torch.Generator, shape: AttentionShape) -> None:
-    sequences = [random_tokens(n, shape, backend.dtype, random) for n in (3, 90, 255, 257, 400, 530)]
-    pool = PagedAttention(backend, shape, 16, pages=110, seed=3)
+def test_batch_mates_change_no_bit(
+    exact_backend: KernelBackend, random: torch.Generator, shape: AttentionShape
+) -> None:
+    sequences = [random_tokens(n, shape, exact_backend.dtype, random) for n in (3, 90, 255, 257, 400, 530)]
+    pool = PagedAttention(exact_backend, shape, 16, pages=110, seed=3)
     outputs, steps = drain(pool, sequences, random)
     assert any(sizes.count(1) >= 2 and max(sizes) > 1 for sizes in steps)
     for tokens, out in zip(sequences, outputs, strict=True):
-        assert torch.equal(out, alone(backend, shape, tokens))
+        assert torch.equal(out, alone(exact_backend, shape, tokens))
 
 
 @pytest.mark.parametrize("requests", [2, 5, 6, 13])
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_sharing_the_pages_of_a_prefix_changes_no_bit(
-    backend: KernelBackend, random: torch.Generator, shape: AttentionShape, requests: int
+    exact_backend: KernelBackend, random: torch.Generator, shape: AttentionShape, requests: int
 ) -> None:
-    prefix = random_tokens(512, shape, backend.dtype, random)
-    tails = [random_tokens(20 + 3 * n, shape, backend.dtype, random) for n in range(requests)]
-    sequences = [
-        Tokens(*(torch.cat([getattr(part, field) for part in (prefix, tail)]) for field in ("q", "k", "v")))
-        for tail in tails
-    ]
-    pool = PagedAttention(backend, shape, 16, pages=32 + 5 * requests, seed=4)
+    prefix = random_tokens(512, shape, exact_backend.dtype, random)
+    tails = [random_tokens(20 + 3 * n, shape, exact_backend.dtype, random) for n in range(requests)]
+    sequences = [joined(prefix, tail) for tail in tails]
+    pool = PagedAttention(exact_backend, shape, 16, pages=32 + 5 * requests, seed=4)
     shared = pool.allocate(512)
     pool.step([Row(prefix, 0, 512, shared)])
     tables = [shared + pool.allocate(len(tail)) for tail in tails]
     pool.step([Row(s, 512, len(s) - 1, table) for s, table in zip(sequences, tables, strict=True)])
     last = [Row(s, len(s) - 1, len(s), table) for s, table in zip(sequences, tables, strict=True)]
     outputs = pool.step(last)
-    assert torch.equal(outputs[0], alone(backend, shape, sequences[0])[-1:])
+    assert torch.equal(outputs[0], alone(exact_backend, shape, sequences[0])[-1:])
     for row, out in zip(last, outputs, strict=True):
         assert torch.equal(out, pool.step([row])[0])
 
 
-def test_what_a_masked_slot_holds_changes_no_bit(backend: KernelBackend, random: torch.Generator) -> None:
+def test_what_a_masked_slot_holds_changes_no_bit(exact_backend: KernelBackend, random: torch.Generator) -> None:
     shape = SHAPES[0]
-    tokens = random_tokens(300, shape, backend.dtype, random)
-    pools = [PagedAttention(backend, shape, 16, pages=19, seed=seed) for seed in (5, 6)]
+    tokens = random_tokens(300, shape, exact_backend.dtype, random)
+    pools = [PagedAttention(exact_backend, shape, 16, pages=19, seed=seed) for seed in (5, 6)]
     first, second = (in_chunks(pool, tokens, cuts=[256, 290, 299]) for pool in pools)
     assert torch.equal(first, second)
 
@@ -133,11 +132,11 @@ def test_what_a_masked_slot_holds_changes_no_bit(backend: KernelBackend, random:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_long_sequences_in_many_random_chunkings_yield_the_same_bits(
-    backend: KernelBackend, shape: AttentionShape, seed: int
+    exact_backend: KernelBackend, shape: AttentionShape, seed: int
 ) -> None:
     random = torch.Generator().manual_seed(seed)
-    sequences = [random_tokens(n, shape, backend.dtype, random) for n in (1500, 2000, 900, 33)]
-    pool = PagedAttention(backend, shape, 16, pages=300, seed=seed)
+    sequences = [random_tokens(n, shape, exact_backend.dtype, random) for n in (1500, 2000, 900, 33)]
+    pool = PagedAttention(exact_backend, shape, 16, pages=300, seed=seed)
     outputs, _ = drain(pool, sequences, random)
     for tokens, out in zip(sequences, outputs, strict=True):
-        assert torch.equal(out, alone(backend, shape, tokens))
+        assert torch.equal(out, alone(exact_backend, shape, tokens))

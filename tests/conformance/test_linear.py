@@ -42,17 +42,17 @@ def test_linear_agrees_with_the_oracle(
 
 @pytest.mark.parametrize(("inner", "out"), SIZES)
 def test_a_row_yields_the_same_bits_among_any_number_of_rows_and_at_any_place(
-    backend: KernelBackend, random: torch.Generator, inner: int, out: int
+    exact_backend: KernelBackend, random: torch.Generator, inner: int, out: int
 ) -> None:
-    weight = backend.prepare_weight(raw_weight(out, inner, backend.dtype, random))
-    x = rows_of(600, inner, backend, random)
-    expected = backend.linear(x, weight)
+    weight = exact_backend.prepare_weight(raw_weight(out, inner, exact_backend.dtype, random))
+    x = rows_of(600, inner, exact_backend, random)
+    expected = exact_backend.linear(x, weight)
     for rows in [*range(1, 65), 100, 127, 300]:
         first = int(torch.randint(0, 600 - rows, (1,), generator=random))
-        assert torch.equal(backend.linear(x[:rows], weight), expected[:rows])
-        assert torch.equal(backend.linear(x[first : first + rows], weight), expected[first : first + rows])
+        assert torch.equal(exact_backend.linear(x[:rows], weight), expected[:rows])
+        assert torch.equal(exact_backend.linear(x[first : first + rows], weight), expected[first : first + rows])
     order = torch.randperm(600, generator=random)
-    assert torch.equal(backend.linear(x[order], weight), expected[order])
+    assert torch.equal(exact_backend.linear(x[order], weight), expected[order])
 
 
 @pytest.mark.parametrize("rows", [0, 1, 33])
@@ -66,26 +66,26 @@ def test_logits_are_as_fine_as_float32(backend: KernelBackend, random: torch.Gen
 
 
 def test_a_row_s_logits_have_the_same_bits_among_any_number_of_rows(
-    backend: KernelBackend, random: torch.Generator
+    exact_backend: KernelBackend, random: torch.Generator
 ) -> None:
-    head = backend.prepare_weight(raw_weight(2048, 576, backend.dtype, random))
-    x = rows_of(100, 576, backend, random)
-    expected = backend.logits(x, head)
+    head = exact_backend.prepare_weight(raw_weight(2048, 576, exact_backend.dtype, random))
+    x = rows_of(100, 576, exact_backend, random)
+    expected = exact_backend.logits(x, head)
     for rows in [*range(1, 40), 64, 65]:
-        assert torch.equal(backend.logits(x[:rows], head), expected[:rows])
-        assert torch.equal(backend.logits(x[-rows:], head), expected[-rows:])
+        assert torch.equal(exact_backend.logits(x[:rows], head), expected[:rows])
+        assert torch.equal(exact_backend.logits(x[-rows:], head), expected[-rows:])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("inner", "out"), SIZES)
 def test_every_number_of_rows_yields_the_same_bits(
-    backend: KernelBackend, random: torch.Generator, inner: int, out: int
+    exact_backend: KernelBackend, random: torch.Generator, inner: int, out: int
 ) -> None:
-    weight = backend.prepare_weight(raw_weight(out, inner, backend.dtype, random))
-    x = rows_of(1024, inner, backend, random)
-    expected = backend.linear(x, weight)
+    weight = exact_backend.prepare_weight(raw_weight(out, inner, exact_backend.dtype, random))
+    x = rows_of(1024, inner, exact_backend, random)
+    expected = exact_backend.linear(x, weight)
     for rows in range(1, 1025, 3):
-        assert torch.equal(backend.linear(x[-rows:], weight), expected[-rows:])
+        assert torch.equal(exact_backend.linear(x[-rows:], weight), expected[-rows:])
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])

@@ -50,7 +50,7 @@ def test_auto_is_float32_where_the_processor_has_no_bfloat16(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("options", "field", "message"),
     [
-        ({"name": "referense"}, "kernels", "unknown kernel backend 'referense'; choose auto, cpu, reference"),
+        ({"name": "referense"}, "kernels", "unknown kernel backend 'referense'; choose auto, cpu, reference, triton"),
         ({"dtype": "int8"}, "dtype", "unknown dtype 'int8'; choose auto, float32, bfloat16, float16"),
         ({"name": "reference", "dtype": "float16"}, "dtype", "float32 and bfloat16, not float16"),
         ({"dtype": "float16"}, "dtype", "float32 and bfloat16, not float16"),
@@ -65,7 +65,7 @@ def test_what_there_is_not_is_refused_by_the_option_at_fault(options: dict[str, 
 
 
 def test_a_backend_that_cannot_run_here_is_passed_over_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = BackendEntry("broken", ("cpu",), ("float32",), lambda: "no compiler was found", load_nothing)
+    broken = BackendEntry("broken", ("cpu",), ("float32",), lambda _: "no compiler was found", load_nothing)
     monkeypatch.setattr(registry, "_BACKENDS", (broken, REFERENCE))
     choice = choose("auto", "float32")
     assert choice.backend == "reference"
@@ -77,7 +77,7 @@ def test_a_backend_that_cannot_run_here_is_passed_over_with_its_reason(monkeypat
 
 
 def test_auto_passes_over_a_backend_without_the_asked_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    narrow = BackendEntry("narrow", ("cpu",), ("float32",), lambda: None, load_nothing)
+    narrow = BackendEntry("narrow", ("cpu",), ("float32",), lambda _: None, load_nothing)
     monkeypatch.setattr(registry, "_BACKENDS", (narrow, REFERENCE))
     assert choose("auto", "float32").backend == "narrow"
     wider = choose("auto", "bfloat16")
@@ -91,7 +91,7 @@ def levelled(loaded: list[LoadOptions]) -> BackendEntry:
         loaded.append(options)
         return REFERENCE.load(options)
 
-    return BackendEntry("levelled", ("cpu",), ("bfloat16",), lambda: None, load, lambda: ("wide", "narrow"))
+    return BackendEntry("levelled", ("cpu",), ("bfloat16",), lambda _: None, load, lambda: ("wide", "narrow"))
 
 
 def test_the_best_level_is_taken_or_the_one_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

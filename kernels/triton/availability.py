@@ -1,0 +1,33 @@
+"""Whether Triton's kernels can run here, found out without importing Triton."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+OLDEST = (3, 3)
+"""The first release with everything that the kernels use."""
+INTERPRET = "TRITON_INTERPRET"
+"""Triton reads this variable when a kernel is defined: 1 runs kernels in NumPy, on the CPU, for tests."""
+
+
+def interpreted() -> bool:
+    """Whether kernels that are defined from now on run in the interpreter."""
+    return os.environ.get(INTERPRET, "").lower() in ("1", "true", "on", "yes", "y")
+
+
+def why_not(device: str) -> str | None:
+    """Why Triton's kernels cannot run on this type of device, or None if they can."""
+    try:
+        found = version("triton")
+    except PackageNotFoundError:
+        return "Triton is not installed; pip install 'radixrt[gpu]'"
+    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
+        return f"Triton {found} is too old; {'.'.join(map(str, OLDEST))} or newer is needed"
+    if device == "cpu":
+        return None if interpreted() else f"on a CPU there is only Triton's interpreter, for tests ({INTERPRET}=1)"
+    if interpreted():
+        return f"{INTERPRET} is set, which is for tests on a CPU"
+    return None if torch.cuda.is_available() else "torch finds no GPU"
