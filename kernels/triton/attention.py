@@ -9,7 +9,7 @@ from torch import Tensor
 
 from radixrt.kernels.interface import AttentionShape
 from radixrt.kernels.triton.attention_kernels import attend_items, merge_parts
-from radixrt.kernels.triton.plan import TritonPlan
+from radixrt.kernels.triton.plan import AttentionPlan, TritonPlan
 from radixrt.kernels.triton.tiling import power_of_two
 
 PARTS = 16
@@ -18,7 +18,13 @@ PARTS = 16
 
 def attend(q: Tensor, layer: Tensor, plan: TritonPlan, shape: AttentionShape) -> Tensor:
     """[T, heads, head_dim] over one layer's pool `[pages, 2, page_size, kv_heads, head_dim]`, in q's dtype."""
-    attention = plan.attention(shape)
+    return attend_planned(plan.attention(shape), q, layer, plan, shape)
+
+
+def attend_planned(
+    attention: AttentionPlan, q: Tensor, layer: Tensor, plan: TritonPlan, shape: AttentionShape
+) -> Tensor:
+    """The same, by the work list given."""
     heads, head_dim = shape.heads, shape.head_dim
     q = q if q.stride(-1) == 1 else q.contiguous()
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)

@@ -86,8 +86,11 @@ def random() -> torch.Generator:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """An interpreted backend takes each set of a test's other parameters in one dtype, in turn; the rest is long."""
-    seen: dict[tuple[object, Choice], int] = defaultdict(int)
+    """An interpreted backend takes each set of a test's other parameters in one dtype, in turn; the rest is long.
+
+    Of a dozen sets and more it takes half.
+    """
+    tests: dict[tuple[object, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
         choice = (
             item.callspec.params.get("backend")
@@ -95,8 +98,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             else None
         )
         if isinstance(choice, Choice) and choice.interpreted:
-            dtypes = [other.dtype for other in BACKENDS if (other.name, other.device) == (choice.name, choice.device)]
-            test = (item.function, choice)
-            if (seen[test] + dtypes.index(choice.dtype)) % len(dtypes):
+            tests[item.function, choice.dtype].append(item)
+    dtypes = sorted({dtype for _, dtype in tests})
+    for (_, dtype), sets in tests.items():
+        turns = len(dtypes) * (2 if len(sets) >= 12 else 1)
+        for index, item in enumerate(sets):
+            if index % turns != dtypes.index(dtype):
                 item.add_marker("long")
-            seen[test] += 1

@@ -1,0 +1,47 @@
+"""Attention whose keys are cut up, which needs a device larger than the interpreter claims to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from radixrt.kernels.interface import AttentionShape, KvShape
+from radixrt.kernels.registry import load_backend
+from radixrt.kernels.triton.plan import plan_attention
+from radixrt.kernels.triton.tiling import attention_tiling
+from tests.conformance import oracle
+from tests.conformance.paged import Row, layout, random_tokens
+
+
+@pytest.mark.parametrize("window", [None, 90])
+def test_a_context_in_pieces_agrees_with_the_oracle(device: torch.device, window: int | None) -> None:
+    from radixrt.kernels.triton.attention import attend_planned
+
+    shape = AttentionShape(4, 2, 32, 0.2, window)
+    random = torch.Generator().manual_seed(4)
+    tokens, short = (random_tokens(n, shape, torch.float32, random) for n in (260, 40))
+    backend = load_backend("triton", "float32", str(device))
+    kv = backend.allocate_kv(KvShape(1, 32, 16, 2, 32))
+    unturned = torch.cat([torch.ones(260, 16), torch.zeros(260, 16)], dim=1).to(device)
+    tiling = attention_tiling(2, 32, torch.float32, device)
+    tiling = replace(tiling, processors=1000, narrow_split=64, wide_split=64)
+    pages, other = list(range(17)), list(range(20, 23))
+    for rows in (
+        [Row(tokens, 0, 220, pages)],
+        [Row(tokens, 220, 259, pages), Row(short, 0, 39, other)],
+        [Row(short, 39, 40, other), Row(tokens, 259, 260, pages)],
+    ):
+        placed = layout(rows, 16)
+        plan = backend.plan(placed)
+        q, k, v = (
+            torch.cat([getattr(row.tokens, name)[row.start : row.end] for row in rows]).to(device) for name in "qkv"
+        )
+        q = backend.rotary_write_kv(q, k, v, unturned, kv, 0, plan)
+        cut = plan_attention(placed, shape, tiling, device)
+        assert cut.parts > len(cut.merged_tokens) > 0
+        outputs = attend_planned(cut, q, kv.layer(0), plan, shape).cpu().split([row.end - row.start for row in rows])
+        for row, out in zip(rows, outputs, strict=True):
+            expected = oracle.attention(row.tokens.q, row.tokens.k, row.tokens.v, shape)
+            oracle.assert_near(out, expected[row.start : row.end])
