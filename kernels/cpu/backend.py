@@ -26,6 +26,7 @@ class CpuBackend:
     """
 
     name = "cpu"
+    exact_rows = True
     dtype = torch.bfloat16
     device = torch.device("cpu")
 

@@ -7,8 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-OLDEST = (3, 3)
-"""The first release with everything that the kernels use."""
+OLDEST = (3, 7)
+"""The first release that the kernels were tried with."""
 INTERPRET = "TRITON_INTERPRET"
 """Triton reads this variable when a kernel is defined: 1 runs kernels in NumPy, on the CPU, for tests."""
 

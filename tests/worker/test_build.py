@@ -24,7 +24,7 @@ def test_a_machine_without_native_kernels_is_told_so_once_and_works(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = BackendEntry(
-        "cpu", ("cpu",), ("bfloat16",), lambda: "they were not built", lambda _: pytest.fail("loaded")
+        "cpu", ("cpu",), ("bfloat16",), lambda _: "they were not built", lambda _: pytest.fail("loaded")
     )
     monkeypatch.setattr(registry, "_BACKENDS", (absent, REFERENCE))
     missing, runs = said(tiny_llama)
