@@ -14,6 +14,7 @@ from radixrt.kernels.interface import AttentionShape, BatchLayout, KvShape, RawW
 from radixrt.kernels.paged_pool import PagedPool
 from radixrt.kernels.triton import attention, fused
 from radixrt.kernels.triton.plan import TritonPlan, plan_step
+from radixrt.kernels.triton.sampling import TritonSampler
 
 
 class TritonBackend:
@@ -25,6 +26,7 @@ class TritonBackend:
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype = dtype
         self.device = device
+        self.sampler = TritonSampler(device)
         if device.type == "cuda":
             # Triton launches on torch's current device.
             torch.cuda.set_device(device)

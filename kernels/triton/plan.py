@@ -78,7 +78,8 @@ class TritonPlan:
 def plan_step(layout: BatchLayout, dtype: torch.dtype, device: torch.device) -> TritonPlan:
     """Send the layout to the device."""
     arrays = (layout.positions.numpy(), layout.slots.numpy(), layout.pages.numpy())
-    return TritonPlan(layout, dtype, device, *_send(arrays, device))
+    positions, slots, pages = _send(arrays, device)
+    return TritonPlan(layout, dtype, device, positions, slots, pages)
 
 
 def plan_attention(layout: BatchLayout, shape: AttentionShape, tiling: Tiling, device: torch.device) -> AttentionPlan:
