@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := build/native
+FLASHINFER := tests/kernels/flashinfer/requirements.txt
 CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	-DPython_EXECUTABLE=$(abspath $(BIN))/python --log-level=WARNING
 # Python and torch leave memory to the end of the process; of what the module leaks, its objects' destructors tell.
@@ -19,9 +20,10 @@ help: ## list the targets
 
 setup: $(STAMP) native ## make .venv, install radixrt into it, editable, with all that development needs, build the kernels
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(FLASHINFER)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(FLASHINFER)
 	touch $@
 
 native: $(NATIVE)/CMakeCache.txt ## build the native CPU kernels into the checkout; without a compiler there are none

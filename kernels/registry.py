@@ -15,6 +15,7 @@ import torch
 from radixrt.errors import BackendUnavailable
 from radixrt.kernels.cores import usable_cores
 from radixrt.kernels.cpu import availability as cpu
+from radixrt.kernels.flashinfer import availability as flashinfer
 from radixrt.kernels.interface import KernelBackend
 from radixrt.kernels.triton import availability as triton
 
@@ -187,6 +188,13 @@ def _load_triton(options: LoadOptions) -> KernelBackend:
     return backend
 
 
+def _load_flashinfer(options: LoadOptions) -> KernelBackend:
+    # Imported here and not above: this imports FlashInfer, which may not be there and takes seconds.
+    module = import_module("radixrt.kernels.flashinfer.backend")
+    backend: KernelBackend = module.FlashInferBackend(options.dtype, options.device, _load_triton(options))
+    return backend
+
+
 _BACKENDS: tuple[BackendEntry, ...] = (
     BackendEntry(
         name="cpu",
@@ -202,6 +210,13 @@ _BACKENDS: tuple[BackendEntry, ...] = (
         dtypes=("float32", "bfloat16"),
         why_not=lambda _: None,
         load=_load_reference,
+    ),
+    BackendEntry(
+        name="flashinfer",
+        devices=("cuda",),
+        dtypes=("bfloat16", "float16"),
+        why_not=flashinfer.why_not,
+        load=_load_flashinfer,
     ),
     BackendEntry(
         name="triton",

@@ -10,7 +10,10 @@ ModelOption = Annotated[
     str, typer.Option("--model", metavar="MODEL", help="a folder, a .gguf file, a hub name or smollm2-135m")
 ]
 KernelsOption = Annotated[
-    str, typer.Option("--kernels", metavar="NAME", help="auto, cpu, a level of it as in cpu:avx2, or reference")
+    str,
+    typer.Option(
+        "--kernels", metavar="NAME", help="auto, cpu, a level of it as in cpu:avx2, reference, flashinfer or triton"
+    ),
 ]
 DtypeOption = Annotated[
     str, typer.Option("--dtype", metavar="NAME", help="of activations and KV: auto, float32 or bfloat16")

@@ -18,8 +18,9 @@ from radixrt.errors import InvalidRequest
 from radixrt.model.config import ModelConfig
 from radixrt.model.tensors import expected_shapes
 
-ATTENTION_WORKSPACE = 136 * 2**20
-"""Bytes of the buffers in which attention kernels lay out their work and keep partial results."""
+ATTENTION_WORKSPACE = 608 * 2**20
+"""Bytes of the buffers in which FlashInfer lays out a step's attention and keeps partial results (Triton needs less):
+384 MiB for all of its wrappers, and 8 to 72 MiB for each of decode, prefill and a cascade's two levels."""
 _HEAD_STEP = 16
 """Elements: heads of another size are stored up to the next multiple, as the native kernels want them."""
 

@@ -34,18 +34,18 @@ def test_the_table_says_what_an_h200_holds_of_llama_31_8b() -> None:
     assert done.exit_code == 0
     assert cells(done.output, "KV bytes of a token") == ["131,072", "65,536", "65,536"]
     assert cells(done.output, "- weights") == ["16.1", "16.1", "9.1"]
-    assert cells(done.output, "pages of 16 tokens") == ["52,257", "104,514", "111,165"]
-    assert cells(done.output, "requests at once, 8,192 tokens each") == ["102", "204", "217"]
-    assert cells(done.output, "requests at once, 4,096 tokens each") == ["203", "407", "433"]
+    assert cells(done.output, "pages of 16 tokens") == ["52,021", "104,042", "110,693"]
+    assert cells(done.output, "requests at once, 8,192 tokens each") == ["101", "203", "216"]
+    assert cells(done.output, "requests at once, 4,096 tokens each") == ["202", "405", "431"]
     assert cells(done.output, "left empty of the slots they take") == ["0.18%"] * 3
-    assert cells(done.output, "with one contiguous reservation each") == ["102", "204", "217"]
+    assert cells(done.output, "with one contiguous reservation each") == ["101", "203", "216"]
     assert cells(done.output, "left empty of the slots they would take") == ["50.00%"] * 3
 
 
 def test_the_memory_for_a_number_of_requests_is_a_row_of_its_own() -> None:
     done = plan("--model", "llama-3.1-8b", "--memory", "24GiB", "--context", "8192", "--concurrency", "64")
     # 64 * 8,192 * 131,072 bytes, weights and workspace, at 90 %
-    assert cells(done.output, "memory for 64 requests of 8,192 tokens")[0] == "95.6"
+    assert cells(done.output, "memory for 64 requests of 8,192 tokens")[0] == "96.1"
 
 
 def test_the_same_as_json() -> None:

@@ -50,7 +50,11 @@ def test_auto_is_float32_where_the_processor_has_no_bfloat16(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("options", "field", "message"),
     [
-        ({"name": "referense"}, "kernels", "unknown kernel backend 'referense'; choose auto, cpu, reference, triton"),
+        (
+            {"name": "referense"},
+            "kernels",
+            "unknown kernel backend 'referense'; choose auto, cpu, reference, flashinfer, triton",
+        ),
         ({"dtype": "int8"}, "dtype", "unknown dtype 'int8'; choose auto, float32, bfloat16, float16"),
         ({"name": "reference", "dtype": "float16"}, "dtype", "float32 and bfloat16, not float16"),
         ({"dtype": "float16"}, "dtype", "float32 and bfloat16, not float16"),

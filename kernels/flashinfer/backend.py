@@ -1,0 +1,220 @@
+"""The FlashInfer backend as the contract's one object.
+
+Keys and values are written, and attention is computed, by FlashInfer; everything else by the backend beside it, whose
+pool has the same layout, so that it can also take over the layers that FlashInfer has no kernels for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from subprocess import SubprocessError
+from typing import TypeAlias
+
+import flashinfer
+import torch
+from flashinfer.page import get_page_module
+from flashinfer.rope import get_rope_module
+from torch import Tensor
+
+from radixrt.kernels import paged_pool
+from radixrt.kernels.decoder import Decoder, Step
+from radixrt.kernels.flashinfer.rows import Tables, exact_tables, split_rows
+from radixrt.kernels.flashinfer.wrappers import LAYOUT, WORKSPACE_BYTES, PlannedPart, Wrappers, run, send
+from radixrt.kernels.interface import AttentionShape, BatchLayout, KernelBackend, KvShape, Plan, RawWeight, Weight
+from radixrt.kernels.paged_pool import PagedPool
+
+HEAD_DIMS = (64, 128, 256)
+"""Head sizes that FlashInfer has kernels for on every GPU that it knows."""
+
+_ROTARY_STEP = 16
+"""Elements: its rotary kernel takes eight at a time of each half."""
+_FAILURES = (RuntimeError, OSError, SubprocessError)
+"""What a kernel that does not compile, or a step that does not fit the workspace, ends in."""
+
+_Kind: TypeAlias = tuple[AttentionShape, int]
+"""A kind of attention layer, and the page size."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class FlashInferPlan:
+    """A step's layout on the device, and the plans for each kind of layer there is."""
+
+    layout: BatchLayout
+    rest: KernelBackend
+    tables: Tables
+    rows: Tensor
+    """int32 [T]: the row of each token."""
+    positions: Tensor
+    """int32 [T]"""
+    page_starts: Tensor
+    """int32 [rows + 1]"""
+    pages: Tensor
+    """int32"""
+    last_page_slots: Tensor
+    """int32 [rows]"""
+    attention: dict[AttentionShape, tuple[PlannedPart, ...] | None] = field(default_factory=dict, init=False)
+    """None for layers that are the rest's."""
+
+    @cached_property
+    def rest_plan(self) -> Plan:
+        """The step as the backend beside this one plans it."""
+        return self.rest.plan(self.layout)
+
+
+class FlashInferBackend:
+    """`KernelBackend` on an NVIDIA GPU. Docstrings of its methods are the contract's."""
+
+    name = "flashinfer"
+    exact_rows = False
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        rest: KernelBackend,
+        workspace_bytes: int = WORKSPACE_BYTES,
+    ) -> None:
+        """`rest` computes what is not attention; it reads and writes a `PagedPool`."""
+        self.dtype = dtype
+        self.device = device
+        self.sampler = rest.sampler
+        self._rest = rest
+        self._workspace_bytes = workspace_bytes
+        self._wrappers: dict[_Kind, Wrappers] = {}
+        self._planned: dict[_Kind, FlashInferPlan] = {}
+        """The step that each kind's wrappers are planned for."""
+        self._cannot_attend: set[_Kind] = set()
+        self._compiled: bool | None = None
+        """Whether rotary embedding and page append are compiled; None: not tried."""
+        self._said: set[str] = set()
+
+    def prepare_weight(self, raw: RawWeight) -> Weight:
+        return self._rest.prepare_weight(raw)
+
+    def prepare_vector(self, vector: Tensor) -> Tensor:
+        return self._rest.prepare_vector(vector)
+
+    def whole_step(self, decoder: Decoder) -> Step | None:
+        return None
+
+    def allocate_kv(self, shape: KvShape) -> PagedPool:
+        return paged_pool.allocate_pool(shape, self.dtype, self.device)
+
+    def copy_slots(self, kv: PagedPool, copies: Sequence[tuple[int, int, int]]) -> None:
+        paged_pool.copy_slots(kv, copies)
+
+    def plan(self, layout: BatchLayout) -> FlashInferPlan:
+        tables = exact_tables(layout)
+        sizes = layout.query_starts.diff()
+        rows = torch.arange(len(sizes)).repeat_interleave(sizes).numpy()
+        arrays = (rows, layout.positions.numpy(), tables.page_starts, tables.pages, tables.last_page_slots)
+        return FlashInferPlan(layout, self._rest, tables, *send(arrays, self.device))
+
+    def embed(self, ids: Tensor, table: Weight) -> Tensor:
+        return self._rest.embed(ids, table)
+
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+        return self._rest.linear(x, weight, bias)
+
+    def logits(self, x: Tensor, head: Weight) -> Tensor:
+        return self._rest.logits(x, head)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return self._rest.rms_norm(x, weight, eps)
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        return self._rest.add_rms_norm(x, residual, weight, eps)
+
+    def silu_multiply(self, gate_up: Tensor) -> Tensor:
+        return self._rest.silu_multiply(gate_up)
+
+    def rotary_write_kv(
+        self, q: Tensor, k: Tensor, v: Tensor, cos_sin: Tensor, kv: PagedPool, layer: int, plan: FlashInferPlan
+    ) -> Tensor:
+        head_dim, pool = q.shape[-1], kv.layer(layer)
+        if not self._rotates(head_dim, cos_sin.shape[-1]):
+            return self._rest.rotary_write_kv(q, k, v, cos_sin, kv, layer, plan.rest_plan)
+        turned_q, turned_k = flashinfer.apply_rope_with_cos_sin_cache(
+            plan.positions, q.flatten(1), k.flatten(1), head_dim, cos_sin
+        )
+        flashinfer.append_paged_kv_cache(
+            turned_k.view(k.shape),
+            v,
+            plan.rows,
+            plan.positions,
+            pool,
+            plan.pages,
+            plan.page_starts,
+            plan.last_page_slots,
+            LAYOUT,
+        )
+        return turned_q.view(q.shape)
+
+    def attend(self, q: Tensor, kv: PagedPool, layer: int, plan: FlashInferPlan, shape: AttentionShape) -> Tensor:
+        planned = self._attention(plan, shape)
+        if planned is None:
+            return self._rest.attend(q, kv, layer, plan.rest_plan, shape)
+        return run(planned, q, kv.layer(layer))
+
+    def _rotates(self, head_dim: int, rotary_dim: int) -> bool:
+        """Whether FlashInfer rotates and appends; it compiles what that takes, if it has not yet."""
+        if head_dim not in HEAD_DIMS or rotary_dim % _ROTARY_STEP:
+            self._say(f"it has no rotary embedding of {rotary_dim} elements in heads of {head_dim}")
+            return False
+        if self._compiled is None:
+            try:
+                get_rope_module()
+                get_page_module()
+            except _FAILURES as error:
+                self._say(f"its rotary embedding and page append do not compile: {error}")
+                self._compiled = False
+            else:
+                self._compiled = True
+        return self._compiled
+
+    def _attention(self, plan: FlashInferPlan, shape: AttentionShape) -> tuple[PlannedPart, ...] | None:
+        """How layers of this shape are computed in this step; None where that is the rest's."""
+        key = (shape, plan.layout.page_size)
+        if self._planned.get(key) is not plan:
+            # Also for an older plan than the last: wrappers keep one step.
+            plan.attention[shape] = self._plan_attention(plan, *key)
+            self._planned[key] = plan
+        return plan.attention[shape]
+
+    def _plan_attention(
+        self, plan: FlashInferPlan, shape: AttentionShape, page_size: int
+    ) -> tuple[PlannedPart, ...] | None:
+        key = (shape, page_size)
+        if shape.head_dim not in HEAD_DIMS:
+            self._say(f"it has no attention for heads of {shape.head_dim}")
+            return None
+        if key in self._cannot_attend:
+            return None
+        if key not in self._wrappers:
+            self._wrappers[key] = Wrappers(shape, page_size, self.dtype, self._workspace)
+        try:
+            planned = self._wrappers[key].plan(split_rows(plan.tables, page_size, shape.window))
+        except torch.OutOfMemoryError:
+            raise
+        except _FAILURES as error:
+            # What never worked does not compile here, and is not tried again; else it is this step that does not fit.
+            if key not in self._planned:
+                self._cannot_attend.add(key)
+            self._say(f"it could not plan attention for {shape}: {error}")
+            return None
+        return planned
+
+    @cached_property
+    def _workspace(self) -> Tensor:
+        return torch.zeros(self._workspace_bytes, dtype=torch.uint8, device=self.device)
+
+    def _say(self, what: str) -> None:
+        """Say once what FlashInfer does not do here."""
+        if what not in self._said:
+            self._said.add(what)
+            _log.warning("FlashInfer passed over: %s; %s kernels do it", what, self._rest.name)
