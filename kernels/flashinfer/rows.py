@@ -50,13 +50,11 @@ def exact_tables(layout: BatchLayout) -> Tables:
     """All rows of a step, their tables cut to the pages in use."""
     contexts = layout.context_lengths.numpy().astype(np.int64)
     counts = -(-contexts // layout.page_size)
-    starts = layout.page_starts.numpy()[:-1].astype(np.int64)
-    return Tables(
-        query_starts=layout.query_starts.numpy(),
-        page_starts=_starts(counts),
-        pages=layout.pages.numpy()[_ranges(starts, counts)],
-        last_page_slots=((contexts - 1) % layout.page_size + 1).astype(np.int32),
-    )
+    page_starts, pages = layout.page_starts.numpy(), layout.pages.numpy()
+    if (np.diff(page_starts) != counts).any():
+        page_starts, pages = _starts(counts), pages[_ranges(page_starts[:-1].astype(np.int64), counts)]
+    last = ((contexts - 1) % layout.page_size + 1).astype(np.int32)
+    return Tables(layout.query_starts.numpy(), page_starts, pages, last)
 
 
 def split_rows(tables: Tables, page_size: int, window: int | None) -> list[Part]:
@@ -95,6 +93,8 @@ def _groups(tables: Tables, page_size: int) -> list[tuple[Ints, int]]:
 def _plain(kind: Literal["decode", "prefill"], tables: Tables, rows: Ints) -> Part | None:
     if not len(rows):
         return None
+    if len(rows) == len(tables.last_page_slots):
+        return Part(kind, slice(0, int(tables.query_starts[-1])), (tables,))
     return Part(kind, _tokens(tables, rows), (_select(tables, rows, np.zeros(len(rows), np.int64)),))
 
 

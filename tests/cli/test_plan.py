@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from radixrt.cli import app
 from radixrt.cli.amounts import parse_bytes
-from radixrt.errors import InvalidRequest, ModelNotFound, RadixError, UnsupportedModel
+from radixrt.errors import DownloadFailed, InvalidRequest, ModelNotFound, RadixError, UnsupportedModel
 from radixrt.text.model_files import ModelFiles
 from tests.cli.test_help import without_the_extra
 
@@ -114,6 +114,20 @@ def test_what_is_wrong_is_named(arguments: tuple[str, ...], kind: type[RadixErro
 
 def test_an_unknown_model_is_told_what_there_is() -> None:
     assert "llama-3.1-8b" in str(plan("--model", "llama-9", "--memory", "24GB").exception)
+
+
+def test_a_hub_name_that_cannot_be_fetched_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    # tests/conftest.py keeps the hub's client off the network.
+    monkeypatch.setattr("radixrt.model.describe.kept_hub_model", lambda name: None)
+    done = plan("--model", "nobody/nothing", "--memory", "24GB")
+    assert isinstance(done.exception, DownloadFailed)
+    assert "nobody/nothing" in str(done.exception)
+
+
+def test_of_a_hub_model_that_is_kept_the_config_is_read(monkeypatch: pytest.MonkeyPatch, tiny_llama: Path) -> None:
+    monkeypatch.setattr("radixrt.model.describe.kept_hub_model", lambda name: tiny_llama)
+    done = plan("--model", "somebody/tiny", "--memory", "1GB")
+    assert cells(done.output, "KV bytes of a token") == ["256", "128", "128"]
 
 
 def test_an_architecture_that_radixrt_does_not_run_is_refused(tmp_path: Path) -> None:
