@@ -182,17 +182,16 @@ def _load_cpu(options: LoadOptions) -> KernelBackend:
 
 def _load_triton(options: LoadOptions) -> KernelBackend:
     # Imported here and not above: defining a kernel imports Triton, which may not be there.
-    backend: KernelBackend = import_module("radixrt.kernels.triton.backend").TritonBackend(
-        options.dtype, options.device
-    )
-    return backend
+    from radixrt.kernels.triton.backend import TritonBackend
+
+    return TritonBackend(options.dtype, options.device)
 
 
 def _load_flashinfer(options: LoadOptions) -> KernelBackend:
     # Imported here and not above: this imports FlashInfer, which may not be there and takes seconds.
-    module = import_module("radixrt.kernels.flashinfer.backend")
-    backend: KernelBackend = module.FlashInferBackend(options.dtype, options.device, _load_triton(options))
-    return backend
+    from radixrt.kernels.flashinfer.backend import FlashInferBackend
+
+    return FlashInferBackend(options.dtype, options.device, _load_triton(options))
 
 
 _BACKENDS: tuple[BackendEntry, ...] = (

@@ -12,6 +12,7 @@ from radixrt.kernels import paged_pool
 from radixrt.kernels.decoder import Decoder, Step
 from radixrt.kernels.interface import AttentionShape, BatchLayout, KvShape, RawWeight
 from radixrt.kernels.paged_pool import PagedPool
+from radixrt.kernels.sampling import Sampler
 from radixrt.kernels.triton import attention, fused
 from radixrt.kernels.triton.plan import TritonPlan, plan_step
 from radixrt.kernels.triton.sampling import TritonSampler
@@ -26,7 +27,7 @@ class TritonBackend:
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype = dtype
         self.device = device
-        self.sampler = TritonSampler(device)
+        self.sampler: Sampler = TritonSampler(device)
         if device.type == "cuda":
             # Triton launches on torch's current device.
             torch.cuda.set_device(device)

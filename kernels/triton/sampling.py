@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from radixrt.kernels.sampling import Chosen, SamplingRows, check_targets
+from radixrt.kernels.sampling import Chosen, NoToken, SamplingRows, check_targets
 from radixrt.kernels.triton.sampling_kernels import (
     add_biases,
     apply_masks,
@@ -35,16 +35,21 @@ class TritonSampler:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def sample(self, logits: Tensor, rows: SamplingRows) -> Chosen:
-        vocabulary = logits.shape[1]
+    def sample(self, logits: Tensor, rows: SamplingRows, vocabulary: int | None = None) -> Chosen:
+        width = logits.shape[1]
+        vocabulary = width if vocabulary is None else min(vocabulary, width)
         rows.check(vocabulary)
         chosen = Chosen.room_for(rows, vocabulary)
         if len(rows) == 0:
             return chosen
-        tokens = self.choose(logits, rows)
+        tokens = self.choose(logits[:, :vocabulary], rows)
+        if vocabulary < width:
+            # The largest of numbers among which there is a NaN is NaN, and below nothing.
+            finite = logits[:, vocabulary:].amax(dim=1) < torch.inf
+            tokens = torch.where(finite, tokens, int(NoToken.NOT_FINITE))
         wanting = np.flatnonzero(rows.rows["logprobs"] >= 0)
         if len(wanting):
-            self._log_probabilities(logits, tokens, wanting, rows, chosen)
+            self._log_probabilities(logits, tokens, wanting, rows, chosen, vocabulary)
         chosen.tokens[:] = tokens.cpu().numpy()
         return chosen
 
@@ -152,10 +157,16 @@ class TritonSampler:
         forbid[(-(-count // IDS),)](changed, owners, tokens, count, changed.shape[1], IDS=IDS)
 
     def _log_probabilities(
-        self, logits: Tensor, tokens: Tensor, wanting: NDArray[np.intp], rows: SamplingRows, chosen: Chosen
+        self,
+        logits: Tensor,
+        tokens: Tensor,
+        wanting: NDArray[np.intp],
+        rows: SamplingRows,
+        chosen: Chosen,
+        vocabulary: int,
     ) -> None:
         logits = _by_rows(logits)
-        count, vocabulary = logits.shape
+        count, width = logits.shape
         most = chosen.best.shape[1]
         which, wanted = self._send(wanting, np.minimum(rows.rows["logprobs"][wanting], vocabulary))
         doubles = torch.zeros(count, 1 + most, dtype=torch.float64, device=self._device)
@@ -171,8 +182,9 @@ class TritonSampler:
             best,
             best_logprobs,
             vocabulary,
+            width,
             logits.stride(0),
-            TOKENS=_tokens(vocabulary),
+            TOKENS=_tokens(width),
             num_warps=8,
         )
         chosen.logprobs[:] = logprobs.cpu().numpy()

@@ -275,7 +275,18 @@ def _at(logits, weights, least, ties, min_p, target, vocabulary, TOKENS: tl.cons
 
 @triton.jit
 def log_probabilities(
-    logits, rows, tokens, wanted, most, logprobs, best, best_logprobs, vocabulary, row_stride, TOKENS: tl.constexpr
+    logits,
+    rows,
+    tokens,
+    wanted,
+    most,
+    logprobs,
+    best,
+    best_logprobs,
+    vocabulary,
+    width,
+    row_stride,
+    TOKENS: tl.constexpr,
 ):
     """Of the token of each of `rows`, and of its `wanted` likeliest, in order: `most` places a row."""
     place = tl.program_id(0)
@@ -284,7 +295,7 @@ def log_probabilities(
     if chosen < 0:
         return
     logits += row * row_stride
-    normaliser, _ = _normaliser(logits, vocabulary, TOKENS)
+    normaliser, _ = _normaliser(logits, width, TOKENS)
     tl.store(logprobs + row, tl.load(logits + chosen).to(tl.float64) - normaliser)
     value, token = tl.full([], float("inf"), tl.float32), tl.full([], -1, tl.int32)
     for rank in tl.range(0, tl.load(wanted + place)):
