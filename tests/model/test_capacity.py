@@ -124,8 +124,12 @@ def test_the_planned_pool_is_the_one_that_a_real_engine_allocates(
     assert planned.pool == pytest.approx(allocated, rel=0.02)
 
 
-def test_heads_are_counted_as_kernels_store_them() -> None:
-    assert page_bytes(replace(LLAMA, head_dim=100), 1, 2) == page_bytes(replace(LLAMA, head_dim=112), 1, 2)
+@pytest.mark.parametrize("backend", [name for name in BFLOAT16 if name.startswith("cpu")])
+def test_odd_heads_are_counted_as_native_kernels_store_them(backend: str) -> None:
+    config = replace(LLAMA, head_dim=100)
+    allocated = tensor_bytes(load_backend(backend, "bfloat16").allocate_kv(KvShape(32, 4, 16, 8, 100)))
+    assert allocated == pytest.approx(4 * page_bytes(config, 16, 2), rel=0.02)
+    assert page_bytes(config, 16, 2) == page_bytes(replace(LLAMA, head_dim=112), 16, 2)
 
 
 def test_a_shared_prefix_takes_its_whole_pages_once() -> None:
