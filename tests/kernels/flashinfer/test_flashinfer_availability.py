@@ -77,6 +77,7 @@ def test_triton_is_needed_beside_it(gpu_machine: Path, monkeypatch: pytest.Monke
 
 def test_it_is_preferred_on_a_gpu_and_triton_is_next(gpu_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    monkeypatch.delenv(availability.triton.INTERPRET, raising=False)  # other tests of this process may have set it
     assert choose(device="cuda").backend == "flashinfer"
     # It has no float32.
     assert choose(device="cuda", dtype="float32").backend == "triton"
