@@ -70,6 +70,7 @@ class TritonSampler:
             logits.stride(0),
             CHANGED=changed is not logits,
             TOKENS=size,
+            enable_fp_fusion=True,
             num_warps=8,
         )
         sampled = np.flatnonzero(rows.rows["temperature"] != 0)
@@ -82,9 +83,20 @@ class TritonSampler:
             )
             weights = torch.empty(len(sampled), vocabulary, dtype=torch.float64, device=self._device)
             blocks = (len(sampled), -(-vocabulary // size))
-            weigh[blocks](source, which, tops, temperatures, weights, vocabulary, TOKENS=size, num_warps=8)
+            weigh[blocks](
+                source, which, tops, temperatures, weights, vocabulary, TOKENS=size, enable_fp_fusion=True, num_warps=8
+            )
             draw[(len(sampled),)](
-                source, weights, which, settings, top_ks, tokens, vocabulary, TOKENS=size, num_warps=8
+                source,
+                weights,
+                which,
+                settings,
+                top_ks,
+                tokens,
+                vocabulary,
+                TOKENS=size,
+                enable_fp_fusion=True,
+                num_warps=8,
             )
         return tokens
 
@@ -96,7 +108,9 @@ class TritonSampler:
         if count:
             (sent,) = self._send(targets)
             size = _tokens(vocabulary)
-            score_targets[(count,)](logits, sent, scores, vocabulary, logits.stride(0), TOKENS=size, num_warps=8)
+            score_targets[(count,)](
+                logits, sent, scores, vocabulary, logits.stride(0), TOKENS=size, enable_fp_fusion=True, num_warps=8
+            )
         result: NDArray[np.float64] = scores.cpu().numpy()
         return result
 
@@ -118,7 +132,9 @@ class TritonSampler:
             which, masks_of = self._send(masked, spec["mask"][masked])
             masks = torch.from_numpy(np.ascontiguousarray(rows.masks)).to(self._device, non_blocking=True)
             grid = (len(masked), -(-vocabulary // size))
-            apply_masks[grid](changed, which, masks_of, masks, masks.shape[1], vocabulary, TOKENS=size)
+            apply_masks[grid](
+                changed, which, masks_of, masks, masks.shape[1], vocabulary, TOKENS=size, enable_fp_fusion=True
+            )
         return changed
 
     def _penalise(
@@ -132,10 +148,12 @@ class TritonSampler:
         )
         if longest:
             grid = (len(which), -(-longest // IDS))
-            count_tokens[grid](sent, first_ids, prompts, outputs, counts, vocabulary, IDS=IDS)
+            count_tokens[grid](sent, first_ids, prompts, outputs, counts, vocabulary, IDS=IDS, enable_fp_fusion=True)
         names = ("repetition_penalty", "frequency_penalty", "presence_penalty")
         (penalties,) = self._send_doubles(np.stack([own[name] for name in names], axis=1))
-        penalise[(len(which), -(-vocabulary // size))](changed, rows, penalties, counts, vocabulary, TOKENS=size)
+        penalise[(len(which), -(-vocabulary // size))](
+            changed, rows, penalties, counts, vocabulary, TOKENS=size, enable_fp_fusion=True
+        )
 
     def _add_biases(self, changed: Tensor, first_ids: NDArray[np.int64], rows: SamplingRows) -> None:
         lengths = rows.rows["biased"]
@@ -144,7 +162,9 @@ class TritonSampler:
             return
         owners, tokens = self._send(np.repeat(np.arange(len(lengths)), lengths), rows.ids[_ranges(first_ids, lengths)])
         (biases,) = self._send_doubles(rows.biases[_ranges(rows.rows["first_bias"], lengths)])
-        add_biases[(-(-count // IDS),)](changed, owners, tokens, biases, count, changed.shape[1], IDS=IDS)
+        add_biases[(-(-count // IDS),)](
+            changed, owners, tokens, biases, count, changed.shape[1], IDS=IDS, enable_fp_fusion=True
+        )
 
     def _forbid(self, changed: Tensor, rows: SamplingRows) -> None:
         lengths = rows.rows["forbidden"]
@@ -154,7 +174,7 @@ class TritonSampler:
         owners, tokens = self._send(
             np.repeat(np.arange(len(lengths)), lengths), rows.ids[_ranges(rows.rows["first_id"], lengths)]
         )
-        forbid[(-(-count // IDS),)](changed, owners, tokens, count, changed.shape[1], IDS=IDS)
+        forbid[(-(-count // IDS),)](changed, owners, tokens, count, changed.shape[1], IDS=IDS, enable_fp_fusion=True)
 
     def _log_probabilities(
         self,
@@ -185,6 +205,7 @@ class TritonSampler:
             width,
             logits.stride(0),
             TOKENS=_tokens(width),
+            enable_fp_fusion=True,
             num_warps=8,
         )
         chosen.logprobs[:] = logprobs.cpu().numpy()
