@@ -41,7 +41,10 @@ def attend_items(
     DIM: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    """One item, one key head: the query heads that share it, of up to ROWS // GROUP tokens, are the tile's rows."""
+    """One item, one key head: the query heads that share it, of up to ROWS // GROUP tokens, are the tile's rows.
+
+    An item of no tokens and no keys does nothing: a list may be filled up to a length that a captured graph expects.
+    """
     item = items + tl.program_id(0) * 6
     first_entry, count, table = tl.load(item), tl.load(item + 1), tl.load(item + 2)
     key, key_end, first_part = tl.load(item + 3), tl.load(item + 4), tl.load(item + 5)
@@ -158,7 +161,7 @@ def merge_parts(
     DIM: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    """One token, one head: its parts, PARTS at a time."""
+    """One token, one head: its parts, PARTS at a time. Where a token has no parts nothing is written."""
     token = tl.load(merged_tokens + tl.program_id(0)).to(tl.int64)
     first, end = tl.load(part_starts + tl.program_id(0)), tl.load(part_starts + tl.program_id(0) + 1)
     head = tl.program_id(1)
@@ -181,4 +184,5 @@ def merge_parts(
         weight = weight * shrink + tl.sum(weights, 0)
         top = new_top
     place = out + (token * heads + head) * HEAD_DIM + dim
-    tl.store(place, rounded(values / weight, out.dtype.element_ty, INTERPRETED), mask=dim < HEAD_DIM)
+    whole = rounded(values / tl.where(first < end, weight, 1.0), out.dtype.element_ty, INTERPRETED)
+    tl.store(place, whole, mask=dim < tl.where(first < end, HEAD_DIM, 0))

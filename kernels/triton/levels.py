@@ -41,10 +41,8 @@ def find_levels(
     while groups:
         members, first, compare = groups.pop()
         _, which = np.unique(tables[members, compare], return_inverse=True)
-        by_page = which.argsort(kind="stable")
-        for peers in np.split(members[by_page], np.bincount(which).cumsum()[:-1]):
-            if len(peers) < 2:
-                continue
+        for page in np.flatnonzero(np.bincount(which) > 1):
+            peers = members[which == page]
             rest = tables[peers, compare:]
             end = compare + int((rest != rest[0]).any(0).argmax())
             if end - first < least_pages:
