@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -13,6 +14,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 # As the worker does, before torch is loaded: OpenMP threads that wait for a busy core sleep instead of spinning.
 os.environ.setdefault("GOMP_SPINCOUNT", "8000")
+
+# A shell's background job starts with interrupts ignored, and so would all that it starts: tests of them would wait
+# for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, and no verdict on the speed of the machine.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
