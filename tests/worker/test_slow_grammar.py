@@ -35,32 +35,40 @@ def of_request(events: list[EngineEvent], request: int) -> list[EngineEvent]:
     return [event for event in events if event.request == request]
 
 
+ATTEMPTS = 8
+"""A compilation takes some 70 ms: on a busy machine it may be over before others have had three tokens."""
+
+
 def test_while_a_grammar_of_20000_strings_compiles_others_decode_and_whoever_wants_it_may_leave(engine: Engine) -> None:
-    decoding = engine.add(PROMPT, SamplingParams(max_tokens=1500, ignore_eos=True), seed=0)
+    decoding = engine.add(PROMPT, SamplingParams(max_tokens=10**6, ignore_eos=True), seed=0)
     while not any(isinstance(event, Progress) for event in engine.step()):
         pass
-    leaving, staying = (engine.add(PROMPT, constrained(WORDS), seed=seed) for seed in (1, 2))
-    invalid = engine.add(PROMPT, SamplingParams(constraint=JsonSchema('{"type": "text"}')), seed=3)
-    events: list[EngineEvent] = []
-    beside = 0
-    while staying in engine.grammars:
-        if beside == 2:
-            assert engine.abort(leaving)
-        told = engine.step()
-        events += told
-        beside += staying in engine.grammars and bool(of_request(told, decoding))
-    assert beside > 2, "nobody decoded while the grammar was being compiled"
-    assert engine.aborts == {"awaiting grammar": 1}
-
-    while not any(isinstance(event, Completion) for event in of_request(events, staying)):
-        events += engine.step()
-    text = b"".join(event.text for event in of_request(events, staying) if isinstance(event, Progress))
-    assert json.loads(text) in WORDS
+    for attempt in range(ATTEMPTS):
+        words = [f"{attempt}{word}" for word in WORDS]
+        leaving, staying = (engine.add(PROMPT, constrained(words), seed=seed) for seed in (1, 2))
+        invalid = engine.add(PROMPT, SamplingParams(constraint=JsonSchema('{"type": "text"}')), seed=3)
+        events: list[EngineEvent] = []
+        beside = 0
+        while staying in engine.grammars:
+            if beside == 2:
+                assert engine.abort(leaving)
+            told = engine.step()
+            events += told
+            beside += staying in engine.grammars and bool(of_request(told, decoding))
+        while not any(isinstance(event, Completion) for event in of_request(events, staying)):
+            events += engine.step()
+        text = b"".join(event.text for event in of_request(events, staying) if isinstance(event, Progress))
+        assert json.loads(text) in words
+        (failure,) = of_request(events, invalid)
+        assert isinstance(failure, Failure)
+        assert isinstance(failure.error, InvalidConstraint)
+        assert "text" in failure.error.message
+        if beside > 2:
+            break
+        engine.abort(leaving)
+    assert beside > 2, "nobody decoded while a grammar was being compiled"
+    assert engine.aborts["awaiting grammar"] >= 1
     assert not of_request(events, leaving)
-    (failure,) = of_request(events, invalid)
-    assert isinstance(failure, Failure)
-    assert isinstance(failure.error, InvalidConstraint)
-    assert "text" in failure.error.message
     assert engine.abort(decoding)
     assert not engine.busy
     assert engine.scheduler.cache.leases == engine.scheduler.cache.owned_pages == 0
