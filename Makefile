@@ -8,6 +8,8 @@ NATIVE := build/native
 FLASHINFER := tests/kernels/flashinfer/requirements.txt
 CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	-DPython_EXECUTABLE=$(abspath $(BIN))/python --log-level=WARNING
+# A core a process; a file's tests stay together, and with them what they share.
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 # Python and torch leave memory to the end of the process; of what the module leaks, its objects' destructors tell.
 ASAN = LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
@@ -39,7 +41,7 @@ demo: setup ## ten agents over one shared setting, then a JSON object over HTTP,
 	$(BIN)/python examples/json_over_http.py
 
 test: lint ## lint, types and every test but the long ones
-	$(BIN)/python -m pytest -m 'not long'
+	$(PYTEST) -m 'not long'
 
 sanitize: setup ## the native kernels' tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
 	$(CMAKE) -B build/sanitize -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRADIXRT_SANITIZE=address,undefined \
@@ -51,7 +53,7 @@ sanitize: setup ## the native kernels' tests under AddressSanitizer, UndefinedBe
 	RADIXRT_SANITIZE=thread $(BIN)/python -m pytest tests/kernels/cpu/test_programs.py
 
 test-all: lint $(if $(shell command -v c++),sanitize) ## lint, types, every test, and sanitize where there is a compiler
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 lint: setup ## ruff (check and format) and mypy --strict
 	$(BIN)/ruff check .
