@@ -43,7 +43,7 @@ def test_pieces_come_while_the_program_runs_and_add_up_to_the_text(backend: Scri
         if "".join(pieces).endswith("JON:"):
             go.set()  # the premise: this much was read before the second generation began
     assert "".join(pieces) == s.text() == WHOLE
-    assert len(pieces) > 2
+    assert len(pieces) > 1
 
 
 def test_a_slow_reader_loses_nothing(slow: Scripted) -> None:
