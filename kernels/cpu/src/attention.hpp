@@ -12,6 +12,8 @@ constexpr int kBlockTiles = kBlockKeys / kTileKeys;
 constexpr int kTileRows = 12;                // query rows of one product
 constexpr int kItemRows = 8 * kTileRows;     // query rows that read a block while it is in cache
 constexpr int kScoreStride = kBlockKeys + 16;  // a power of two would put all rows in the same few sets of the cache
+constexpr int kMaxHeadDim = 1024;
+constexpr int kQueryStride = kMaxHeadDim + 16;
 
 // Rotates q and k by position, writes k and v to the layer's slots. A head's elements are contiguous.
 struct RotaryArgs {
@@ -88,7 +90,7 @@ inline int64_t partial_floats(const AttentionArgs& a) { return a.work.partials *
 
 // One worker's memory, in floats: scores, weights, queries, values of a tile; states of an item; gathered tiles.
 inline int64_t scratch_floats(const KvPool& pool) {
-    int64_t tile = kTileRows * (kScoreStride + kScoreStride / 2 + pool.padded_dim / 2 + partial_stride(pool));
+    int64_t tile = kTileRows * (kScoreStride + kScoreStride / 2 + kQueryStride / 2 + partial_stride(pool));
     int64_t gathered = pool.in_tiles() ? 0 : kBlockKeys * pool.padded_dim;
     return tile + kItemRows * partial_stride(pool) + gathered;
 }

@@ -16,12 +16,13 @@ struct ItemWork {
     float* states;  // [kItemRows][partial_stride]
     uint16_t* queries;
     uint16_t* gathered;  // [kBlockTiles] tiles of keys and values, where the pool has plain rows
+    int32_t slots[kBlockTiles][kTileKeys];  // that these were gathered from; negative: none
 };
 
 static ItemWork item_work(const AttentionArgs& a, int64_t head, int worker) {
     int64_t padded_dim = a.pool.padded_dim;
     float* memory = a.scratch + worker * scratch_floats(a.pool);
-    ItemWork w{a, head, a.heads / a.pool.kv_heads, a.pool.layer(a.layer), {}, nullptr, nullptr, nullptr};
+    ItemWork w{a, head, a.heads / a.pool.kv_heads, a.pool.layer(a.layer), {}, nullptr, nullptr, nullptr, {}};
     w.tile.padded_dim = padded_dim;
     w.tile.factor = a.scale * 1.44269504088896341f;
     w.tile.scores = memory;
@@ -30,26 +31,24 @@ static ItemWork item_work(const AttentionArgs& a, int64_t head, int worker) {
     memory += kTileRows * kScoreStride / 2;
     w.queries = (uint16_t*)memory;
     w.tile.queries = w.queries;
-    memory += kTileRows * padded_dim / 2;
+    memory += kTileRows * kQueryStride / 2;
     w.tile.values = memory;
     memory += kTileRows * partial_stride(a.pool);
     w.states = memory;
     memory += kItemRows * partial_stride(a.pool);
     w.gathered = (uint16_t*)memory;
+    if (!a.pool.in_tiles()) __builtin_memset(w.slots, -1, sizeof w.slots);
     return w;
 }
 
-static void gather_tile(const ItemWork& w, const int32_t* table, int64_t first_key, int64_t last_key, uint16_t* out) {
-    const KvPool& pool = w.a.pool;
-    int64_t padded_dim = pool.padded_dim;
-    uint16_t* values = out + kTileKeys * padded_dim;
+// Copies the rows of 16 slots into a tile.
+static void gather_tile(const ItemWork& w, const int32_t* slots, uint16_t* keys) {
+    int64_t padded_dim = w.a.pool.padded_dim;
+    uint16_t* values = keys + kTileKeys * padded_dim;
     for (int64_t lane = 0; lane < kTileKeys; ++lane) {
-        // Keys past the last one that anybody sees may have no page: they repeat it.
-        int64_t key = least(first_key + lane, last_key);
-        int64_t slot = table[key / pool.page_size] * pool.page_size + key % pool.page_size;
-        const uint16_t* row = w.layer + pool.row(slot, w.head);
+        const uint16_t* row = w.layer + w.a.pool.row(slots[lane], w.head);
         for (int64_t i = 0; i < padded_dim; i += 2)
-            __builtin_memcpy(out + i * kTileKeys + 2 * lane, row + i, 2 * sizeof(uint16_t));
+            __builtin_memcpy(keys + i * kTileKeys + 2 * lane, row + i, 2 * sizeof(uint16_t));
         row += padded_dim;
         uint16_t* pair = values + lane / 2 * 2 * padded_dim + lane % 2;
         for (int64_t i = 0; i < padded_dim; ++i) pair[2 * i] = row[i];
@@ -59,16 +58,23 @@ static void gather_tile(const ItemWork& w, const int32_t* table, int64_t first_k
 // Finds the tiles first ... end - 1 of a block. `last_key`: the last that anybody sees of them.
 static void find_tiles(ItemWork& w, const int32_t* table, int64_t block, int64_t first, int64_t end, int64_t last_key) {
     const KvPool& pool = w.a.pool;
+    int shift = __builtin_ctzll(pool.page_size);
+    auto slot_of = [&](int64_t key) { return ((int64_t)table[key >> shift] << shift) + (key & (pool.page_size - 1)); };
     for (int64_t t = first; t < end; ++t) {
         int64_t key = block * kBlockKeys + t * kTileKeys;
         if (pool.in_tiles()) {
-            int64_t slot = table[key / pool.page_size] * pool.page_size + key % pool.page_size;
-            w.tile.keys[t] = w.layer + pool.tile(slot / kTileKeys, w.head);
-        } else {
-            uint16_t* out = w.gathered + t * 2 * kTileKeys * pool.padded_dim;
-            gather_tile(w, table, key, last_key, out);
-            w.tile.keys[t] = out;
+            w.tile.keys[t] = w.layer + pool.tile(slot_of(key) / kTileKeys, w.head);
+            continue;
         }
+        int32_t slots[kTileKeys];
+        // Keys past the last one that anybody sees may have no page: they repeat it.
+        for (int64_t lane = 0; lane < kTileKeys; ++lane) slots[lane] = (int32_t)slot_of(least(key + lane, last_key));
+        uint16_t* gathered = w.gathered + t * 2 * kTileKeys * pool.padded_dim;
+        w.tile.keys[t] = gathered;
+        // An item's tiles of rows mostly want the same ones, one after the other.
+        if (__builtin_memcmp(slots, w.slots[t], sizeof slots) == 0) continue;
+        __builtin_memcpy(w.slots[t], slots, sizeof slots);
+        gather_tile(w, slots, gathered);
     }
 }
 
@@ -88,7 +94,7 @@ static void take_queries(const ItemWork& w, const RowTile& rows) {
     for (int r = 0; r < rows.rows; ++r) {
         int64_t row = rows.row + r, token = w.a.work.queries[row / w.group].token;
         const uint16_t* q = w.a.q + (token * w.a.heads + w.head * w.group + row % w.group) * head_dim;
-        uint16_t* out = w.queries + r * padded_dim;
+        uint16_t* out = w.queries + r * kQueryStride;
         __builtin_memcpy(out, q, head_dim * sizeof(uint16_t));
         for (int64_t i = head_dim; i < padded_dim; ++i) out[i] = 0;
     }
@@ -151,7 +157,6 @@ static void attend_tile(ItemWork& w, const RowTile& rows, int64_t block, RowSum*
     });
 
     __builtin_memset(w.tile.values, 0, rows.rows * w.tile.padded_dim * sizeof(float));
-    if (own && !w.a.pool.in_tiles()) find_tiles(w, table, block, first, shared, last_shared);
     if (shared > first) weigh_rows(w.tile, 0, rows.rows, first, shared);
     if (own) each_own([&](int r, int count, int begin, int end) { weigh_rows(w.tile, r, count, begin, end); });
 }

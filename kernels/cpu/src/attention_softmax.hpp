@@ -17,11 +17,31 @@ static inline f32x16 exp2(f32x16 x) {
     return scale_by_power(p, n);
 }
 
+// 2^x for x <= 0, to 1e-4, a twentieth of what rounding to bfloat16 adds; exactly 1 at 0, and exactly 0 for hidden keys.
+static inline f32x16 weight_of(f32x16 x) {
+    f32x16 n = round(x);
+    f32x16 r = x - n;
+    f32x16 p = splat(0.05500874407665677f);
+    p = fma(p, r, splat(0.2422111294523808f));
+    p = fma(p, r, splat(0.6932829659012935f));
+    p = fma(p, r, splat(1.0f));
+    return scale_by_power(p, n);
+}
+
 // The greatest score and the sum of weights of a row over some keys.
 struct RowSum {
     float top;
     float weight;
 };
+
+static inline float greatest_of(const float* scores, const float* end) {
+    f32x16 tops[4];
+    for (int i = 0; i < 4; ++i) tops[i] = load(scores);
+    for (; scores + 4 * kTileKeys <= end; scores += 4 * kTileKeys)
+        for (int i = 0; i < 4; ++i) tops[i] = max(tops[i], load(scores + i * kTileKeys));
+    for (; scores < end; scores += kTileKeys) tops[0] = max(tops[0], load(scores));
+    return greatest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
+}
 
 // Turns a row's scores into bfloat16 weights, relative to their greatest. The row sees the keys `low` ... `high - 1` of
 // the block, at least one; weights of the tiles `first` ... `end - 1` that it does not see are 0.
@@ -31,21 +51,22 @@ static RowSum soften(float* scores, uint16_t* weights, int low, int high, int fi
     store(edge, first_lanes(low % kTileKeys, splat(kLowest), load(edge)));
     edge = scores + (end_seen - 1) * kTileKeys;
     store(edge, first_lanes(high - (end_seen - 1) * kTileKeys, load(edge), splat(kLowest)));
-    f32x16 tops = load(scores + first_seen * kTileKeys);
-    for (int t = first_seen + 1; t < end_seen; ++t) tops = max(tops, load(scores + t * kTileKeys));
-    float top = greatest(tops);
+    float top = greatest_of(scores + first_seen * kTileKeys, scores + end_seen * kTileKeys);
 
     // Sums are taken over pairs of tiles at places of their own, so that it does not matter which others were computed.
-    int first_pair = first < first_seen ? first : first_seen, end_pair = end > end_seen ? end : end_seen;
-    for (int t = first_pair / 2 * 2; t < first_seen; ++t) store_bf16(weights + t * kTileKeys, zero());
-    for (int t = first_seen; t < end_seen; ++t)
-        store_bf16(weights + t * kTileKeys, exp2(load(scores + t * kTileKeys) - splat(top)));
-    for (int t = end_seen; t < (end_pair + 1) / 2 * 2; ++t) store_bf16(weights + t * kTileKeys, zero());
+    int first_pair = first_seen / 2 * 2, end_pair = (end_seen + 1) / 2 * 2;
+    if (first_pair < first_seen) store(scores + first_pair * kTileKeys, splat(kLowest));
+    if (end_seen < end_pair) store(scores + end_seen * kTileKeys, splat(kLowest));
     // What is summed is what weighs the values: the rounded weights.
     static const uint16_t ones[2] = {0x3F80, 0x3F80};
     f32x16 total = zero();
-    for (int t = first_seen / 2 * 2; t < end_seen; t += 2)
-        total = dot(total, load_pairs(weights + t * kTileKeys), splat_pair(ones));
+    for (int t = first_pair; t < end_pair; t += 2) {
+        f32x16 even = weight_of(load(scores + t * kTileKeys) - splat(top));
+        f32x16 odd = weight_of(load(scores + (t + 1) * kTileKeys) - splat(top));
+        total = dot(total, store_bf16(weights + t * kTileKeys, even, odd), splat_pair(ones));
+    }
+    for (int t = first; t < first_pair; ++t) store_bf16(weights + t * kTileKeys, zero());
+    for (int t = end_pair; t < end; ++t) store_bf16(weights + t * kTileKeys, zero());
     return {top, sum(total)};
 }
 

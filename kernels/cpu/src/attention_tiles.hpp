@@ -10,10 +10,13 @@ constexpr int kRowsAtOnce = 4;
 constexpr int kSums = 4;
 #endif
 
+// A sum that a loop of unknown length addresses lives in memory.
+#define RADIXRT_UNROLL _Pragma("GCC unroll 16")
+
 // A tile of query rows on its way through one block. `keys[t]` leads to the keys of the block's tile t, behind which
 // lie its values.
 struct TileWork {
-    const uint16_t* queries;  // [rows][padded_dim]
+    const uint16_t* queries;  // [rows][kQueryStride]
     float* scores;            // [rows][kScoreStride], in powers of two
     uint16_t* weights;        // [rows][kScoreStride]
     float* values;            // [rows][padded_dim]
@@ -25,24 +28,36 @@ struct TileWork {
 template <int rows, int tiles>
 static void score(const TileWork& w, int row, int tile, int next) {
     f32x16 sums[rows][tiles];
-    for (int r = 0; r < rows; ++r)
-        for (int t = 0; t < tiles; ++t) sums[r][t] = zero();
-    const uint16_t* query = w.queries + row * w.padded_dim;
-    int64_t values = kTileKeys * w.padded_dim;
-    for (int64_t i = 0; i < w.padded_dim; i += 2) {
-        Pairs keys[tiles];
+    const uint16_t *keys[tiles], *next_keys[tiles];
+    RADIXRT_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+        keys[t] = w.keys[tile + t];
+        next_keys[t] = w.keys[next + t];
+        RADIXRT_UNROLL
+        for (int r = 0; r < rows; ++r) sums[r][t] = zero();
+    }
+    // One pointer and constant distances: a pointer for each row would not fit into the registers.
+    const uint16_t* query = w.queries + row * kQueryStride;
+    int64_t elements = kTileKeys * w.padded_dim;
+    for (int64_t i = 0; i < elements; i += 2 * kTileKeys, query += 2) {
+        Pairs k[tiles];
+        RADIXRT_UNROLL
         for (int t = 0; t < tiles; ++t) {
-            keys[t] = load_pairs(w.keys[tile + t] + i * kTileKeys);
+            k[t] = load_pairs(keys[t] + i);
             // Into the second-level cache: tiles lie a power of two apart, too many for the same sets of the first.
-            __builtin_prefetch(w.keys[next + t] + i * kTileKeys, 0, 2);
-            __builtin_prefetch(w.keys[tile + t] + values + i * kTileKeys, 0, 2);
+            __builtin_prefetch(next_keys[t] + i, 0, 2);
+            __builtin_prefetch(keys[t] + elements + i, 0, 2);
         }
+        RADIXRT_UNROLL
         for (int r = 0; r < rows; ++r) {
-            Pairs x = splat_pair(query + r * w.padded_dim + i);
-            for (int t = 0; t < tiles; ++t) sums[r][t] = dot(sums[r][t], x, keys[t]);
+            Pairs x = splat_pair(query + r * kQueryStride);
+            RADIXRT_UNROLL
+            for (int t = 0; t < tiles; ++t) sums[r][t] = dot(sums[r][t], x, k[t]);
         }
     }
+    RADIXRT_UNROLL
     for (int r = 0; r < rows; ++r)
+        RADIXRT_UNROLL
         for (int t = 0; t < tiles; ++t)
             store(w.scores + (row + r) * kScoreStride + (tile + t) * kTileKeys, sums[r][t] * splat(w.factor));
 }
@@ -52,21 +67,28 @@ template <int rows, int chunks>
 static void weigh(const TileWork& w, int row, int first, int end, int chunk) {
     f32x16 sums[rows][chunks];
     float* out = w.values + row * w.padded_dim + chunk * 16;
+    RADIXRT_UNROLL
     for (int r = 0; r < rows; ++r)
+        RADIXRT_UNROLL
         for (int c = 0; c < chunks; ++c) sums[r][c] = load(out + r * w.padded_dim + c * 16);
     for (int tile = first; tile < end; ++tile) {
         const uint16_t* values = w.keys[tile] + kTileKeys * w.padded_dim + chunk * 32;
         const uint16_t* weights = w.weights + row * kScoreStride + tile * kTileKeys;
         for (int key = 0; key < kTileKeys; key += 2) {
             Pairs v[chunks];
+            RADIXRT_UNROLL
             for (int c = 0; c < chunks; ++c) v[c] = load_pairs(values + key * w.padded_dim + c * 32);
+            RADIXRT_UNROLL
             for (int r = 0; r < rows; ++r) {
                 Pairs x = splat_pair(weights + r * kScoreStride + key);
+                RADIXRT_UNROLL
                 for (int c = 0; c < chunks; ++c) sums[r][c] = dot(sums[r][c], x, v[c]);
             }
         }
     }
+    RADIXRT_UNROLL
     for (int r = 0; r < rows; ++r)
+        RADIXRT_UNROLL
         for (int c = 0; c < chunks; ++c) store(out + r * w.padded_dim + c * 16, sums[r][c]);
 }
 

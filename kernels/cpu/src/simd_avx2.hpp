@@ -94,6 +94,11 @@ static inline Pairs load_pairs(const void* p) {
     __m256i lo = _mm256_loadu_si256((const __m256i*)p), hi = _mm256_loadu_si256((const __m256i*)p + 1);
     return {{lower_bf16(lo), lower_bf16(hi)}, {upper_bf16(lo), upper_bf16(hi)}};
 }
+static inline Pairs store_bf16(uint16_t* p, f32x16 first, f32x16 second) {
+    store_bf16(p, first);
+    store_bf16(p + 16, second);
+    return load_pairs(p);
+}
 static inline Pairs splat_pair(const uint16_t* p) {
     int32_t pair;
     __builtin_memcpy(&pair, p, sizeof pair);

@@ -45,6 +45,12 @@ static inline void store_bf16(uint16_t* p, f32x16 x) {
 }
 
 static inline Pairs load_pairs(const void* p) { return {_mm512_loadu_si512(p)}; }
+// Thirty-two numbers, rounded as by the above; returns them as pairs.
+static inline Pairs store_bf16(uint16_t* p, f32x16 first, f32x16 second) {
+    __m512i pairs = (__m512i)_mm512_cvtne2ps_pbh(second.v, first.v);
+    _mm512_storeu_si512(p, pairs);
+    return {pairs};
+}
 // The same pair in every lane.
 static inline Pairs splat_pair(const uint16_t* p) {
     int32_t pair;

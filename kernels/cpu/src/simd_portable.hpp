@@ -41,8 +41,7 @@ static inline f32x16 scale_by_power(f32x16 a, f32x16 n) {
     f32x16 r;
     for (int i = 0; i < 16; ++i) {
         // Two factors, each a normal number, so that results below the smallest one come out as they should.
-        int32_t whole = (int32_t)n.v[i];
-        whole = whole < -252 ? -252 : whole > 254 ? 254 : whole;
+        int32_t whole = (int32_t)(n.v[i] > -252.0f ? n.v[i] < 254.0f ? n.v[i] : 254.0f : -252.0f);
         int32_t half = whole / 2, rest = whole - half;
         uint32_t bits[2] = {(uint32_t)(half + 127) << 23, (uint32_t)(rest + 127) << 23};
         float factors[2];
@@ -102,6 +101,11 @@ static inline Pairs load_pairs(const void* p) {
         r.high.v[i] = from_bf16((uint16_t)(words[i] >> 16));
     }
     return r;
+}
+static inline Pairs store_bf16(uint16_t* p, f32x16 first, f32x16 second) {
+    store_bf16(p, first);
+    store_bf16(p + 16, second);
+    return load_pairs(p);
 }
 static inline Pairs splat_pair(const uint16_t* p) { return {splat(from_bf16(p[0])), splat(from_bf16(p[1]))}; }
 static inline f32x16 dot(f32x16 sum, Pairs a, Pairs b) { return fma(a.high, b.high, fma(a.low, b.low, sum)); }
