@@ -17,6 +17,7 @@ here or found in the cache.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -24,6 +25,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from radixrt.errors import UnsupportedModel
 from radixrt.kernels.decoder import Decoder, Step
 from radixrt.kernels.sampling import Sampler
 
@@ -59,9 +61,9 @@ class KvShape:
     kv_heads: int
     head_dim: int
 
-    def bytes_per_page(self, dtype: torch.dtype) -> int:
-        """Bytes that one page takes, keys and values of all layers together."""
-        return 2 * self.layers * self.page_size * self.kv_heads * self.head_dim * dtype.itemsize
+    def bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of all pages, keys and values of all layers together, if heads lie without gaps."""
+        return 2 * self.layers * self.pages * self.page_size * self.kv_heads * self.head_dim * dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,20 @@ class BatchLayout:
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """Heads of one attention layer. `window` w: position p sees positions p - w + 1 ... p; None: all up to p."""
+    """Heads of one attention layer. `window` w: position p sees positions p - w + 1 ... p; None: all up to p.
+
+    Raises `UnsupportedModel` for a `scale` that is no positive number.
+    """
 
     heads: int
     kv_heads: int
     head_dim: int
     scale: float
     window: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < math.inf:
+            raise UnsupportedModel(f"attention's scale is {self.scale}; it must be a positive number")
 
 
 class KernelBackend(Protocol):
@@ -120,6 +129,14 @@ class KernelBackend(Protocol):
 
     def whole_step(self, decoder: Decoder) -> Step | None:
         """A decoder's step as one call, if the backend has such: the bits of `decoder.step_by_operations`."""
+        ...
+
+    def check_attention(self, shape: AttentionShape) -> None:
+        """Raise `UnsupportedModel`, before anything is loaded, for a layer that these kernels cannot attend in."""
+        ...
+
+    def kv_bytes(self, shape: KvShape) -> int:
+        """Bytes that such a KV pool takes: as many times those of one page as it has pages."""
         ...
 
     def allocate_kv(self, shape: KvShape) -> Any:

@@ -117,11 +117,6 @@ def load_backend(
     return entry.load(options)
 
 
-def dtype_named(name: str) -> torch.dtype:
-    """The dtype of a `Choice`."""
-    return _DTYPES[name]
-
-
 def _obstacle(entry: BackendEntry, level: str, dtype: str, kind: str) -> tuple[str, str | None]:
     """The option that rules the backend out, with the reason for people; the reason is None if nothing does."""
     if kind not in entry.devices:

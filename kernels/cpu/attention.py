@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from radixrt.errors import UnsupportedModel
 from radixrt.kernels.cpu import _native
 from radixrt.kernels.cpu.kv_pool import KvPool
 from radixrt.kernels.interface import AttentionShape, BatchLayout
@@ -21,6 +22,12 @@ class CpuPlan:
 
     layout: BatchLayout
     native: _native.Plan
+
+
+def check(shape: AttentionShape) -> None:
+    """Raise `UnsupportedModel` for heads that do not fit a worker's memory."""
+    if shape.head_dim > _native.MAX_HEAD_DIM:
+        raise UnsupportedModel(f"head_dim is {shape.head_dim}; the cpu kernels take at most {_native.MAX_HEAD_DIM}")
 
 
 def plan(kernels: _native.Kernels, layout: BatchLayout, share_prefixes: bool = True) -> CpuPlan:

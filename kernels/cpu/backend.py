@@ -45,6 +45,12 @@ class CpuBackend:
     def whole_step(self, decoder: Decoder) -> Step | None:
         return whole_step(self.kernels, decoder)
 
+    def check_attention(self, shape: AttentionShape) -> None:
+        attention.check(shape)
+
+    def kv_bytes(self, shape: KvShape) -> int:
+        return kv_pool.kv_bytes(shape)
+
     def allocate_kv(self, shape: KvShape) -> KvPool:
         return kv_pool.allocate_kv(shape)
 

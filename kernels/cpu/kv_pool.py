@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from radixrt.kernels.cpu import _native
 from radixrt.kernels.interface import KvShape
@@ -22,11 +23,15 @@ class KvPool:
     native: _native.KvPool
 
 
+def kv_bytes(shape: KvShape) -> int:
+    """Bytes of the pool: a head takes a multiple of 16 elements."""
+    padded_dim = -(-shape.head_dim // 16) * 16
+    return replace(shape, head_dim=padded_dim).bytes(torch.bfloat16)
+
+
 def allocate_kv(shape: KvShape) -> KvPool:
     """A pool of zeros that takes memory only where it is written."""
-    padded_dim = -(-shape.head_dim // 16) * 16
-    slots = shape.layers * shape.pages * shape.page_size
-    memory = np.zeros(slots * shape.kv_heads * 2 * padded_dim * 2 + _ALIGNMENT, dtype=np.uint8)
+    memory = np.zeros(kv_bytes(shape) + _ALIGNMENT, dtype=np.uint8)
     address = -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT
     native = _native.KvPool(address, shape.layers, shape.pages, shape.page_size, shape.kv_heads, shape.head_dim)
     return KvPool(memory, native)

@@ -102,6 +102,12 @@ class FlashInferBackend:
     def whole_step(self, decoder: Decoder) -> Step | None:
         return None
 
+    def check_attention(self, shape: AttentionShape) -> None:
+        self._rest.check_attention(shape)
+
+    def kv_bytes(self, shape: KvShape) -> int:
+        return shape.bytes(self.dtype)
+
     def allocate_kv(self, shape: KvShape) -> PagedPool:
         return paged_pool.allocate_pool(shape, self.dtype, self.device)
 

@@ -37,6 +37,12 @@ class ReferenceBackend:
     def whole_step(self, decoder: Decoder) -> Step | None:
         return None
 
+    def check_attention(self, shape: AttentionShape) -> None:
+        pass
+
+    def kv_bytes(self, shape: KvShape) -> int:
+        return shape.bytes(self.dtype)
+
     def allocate_kv(self, shape: KvShape) -> KvPool:
         return kv_pool.allocate_kv(shape, self.dtype)
 

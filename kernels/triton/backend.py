@@ -42,6 +42,12 @@ class TritonBackend:
     def whole_step(self, decoder: Decoder) -> Step | None:
         return None
 
+    def check_attention(self, shape: AttentionShape) -> None:
+        pass
+
+    def kv_bytes(self, shape: KvShape) -> int:
+        return shape.bytes(self.dtype)
+
     def allocate_kv(self, shape: KvShape) -> PagedPool:
         return paged_pool.allocate_pool(shape, self.dtype, self.device)
 

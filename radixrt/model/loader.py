@@ -35,7 +35,7 @@ def load_model(
     """Load a model for sequences of up to `context_length` tokens (None: as many as the model was made for).
 
     Raises `UnsupportedModel` for an architecture, variant or tensor that is not known, missing or of the wrong shape,
-    and `InvalidRequest` for a context longer than the model's.
+    or for attention that the kernels cannot compute, and `InvalidRequest` for a context longer than the model's.
     """
     config, source = _open(files)
     if context_length is None:
@@ -80,9 +80,15 @@ def _build(
     config: ModelConfig, source: WeightSource, kernels: KernelBackend, context_length: int, progress: Progress | None
 ) -> Model:
     prepare = _Preparation(config, source, kernels)
+    attention = [
+        AttentionShape(config.heads, config.kv_heads, config.head_dim, config.head_dim**-0.5, window)
+        for window in config.windows
+    ]
+    for shape in attention:
+        kernels.check_attention(shape)
     layers = []
-    for index in range(config.layers):
-        layers.append(prepare.layer(index))
+    for index, shape in enumerate(attention):
+        layers.append(prepare.layer(index, shape))
         if progress is not None:
             progress(index + 1, config.layers)
     embedding = kernels.prepare_weight(source.matrix("model.embed_tokens.weight"))
@@ -107,7 +113,7 @@ class _Preparation:
         self._source = source
         self._kernels = kernels
 
-    def layer(self, index: int) -> DecoderLayer:
+    def layer(self, index: int, shape: AttentionShape) -> DecoderLayer:
         config, prefix = self._config, f"model.layers.{index}"
         attention = f"{prefix}.self_attn"
         return DecoderLayer(
@@ -119,9 +125,7 @@ class _Preparation:
             mlp_norm=self.vector(f"{prefix}.post_attention_layernorm.weight"),
             gate_up=self._projection([f"{prefix}.mlp.gate_proj", f"{prefix}.mlp.up_proj"]),
             down=self._projection([f"{prefix}.mlp.down_proj"]),
-            attention=AttentionShape(
-                config.heads, config.kv_heads, config.head_dim, config.head_dim**-0.5, config.windows[index]
-            ),
+            attention=shape,
         )
 
     def vector(self, name: str) -> Tensor:

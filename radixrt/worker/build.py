@@ -47,7 +47,7 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     tokenizer = load_tokenizer(files)
     kernels = load_backend(config.kernels, config.dtype, config.device, config.threads)
     model = load_model(files, kernels, config.context_length)
-    pages = pool_pages(config, model.kv_shape(1, config.page_size).bytes_per_page(kernels.dtype))
+    pages = pool_pages(config, kernels.kv_bytes(model.kv_shape(1, config.page_size)))
     context = min(model.context_length, pages * config.page_size)
     cache = PrefixCache(pages, config.page_size, config.eviction_policy)
     limits = Limits(config.max_running, config.step_tokens, context, config.max_queue)
@@ -64,7 +64,7 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
         dtype=str(kernels.dtype).removeprefix("torch."),
         page_size=config.page_size,
         pool_pages=pages,
-        kv_bytes=pages * model.kv_shape(1, config.page_size).bytes_per_page(kernels.dtype),
+        kv_bytes=kernels.kv_bytes(model.kv_shape(pages, config.page_size)),
         context_length=context,
         vocabulary_size=tokenizer.vocabulary_size,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from radixrt.kernels.interface import AttentionShape, KernelBackend, KvShape
 from tests.conformance import oracle
 from tests.conformance.conftest import Extent
 from tests.conformance.paged import PagedAttention, Row, Tokens, layout, random_tokens
+from tests.support.pools import tensor_bytes
 
 SHAPE = AttentionShape(4, 2, 64, 0.125)
 
@@ -85,3 +88,10 @@ def test_a_new_pool_holds_finite_numbers(backend: KernelBackend, random: torch.G
     q = backend.rotary_write_kv(tokens.q, tokens.k, tokens.v, cos_sin, kv, 0, plan)
     out = backend.attend(q, kv, 0, plan, SHAPE)
     assert torch.equal(out, tokens.v.repeat_interleave(2, dim=1))
+
+
+@pytest.mark.parametrize("head_dim", [64, 20])
+def test_a_pool_takes_the_bytes_that_its_backend_says(backend: KernelBackend, head_dim: int) -> None:
+    shape = KvShape(2, 5, 16, 3, head_dim)
+    assert tensor_bytes(backend.allocate_kv(shape)) == pytest.approx(backend.kv_bytes(shape), abs=64)
+    assert backend.kv_bytes(shape) == 5 * backend.kv_bytes(replace(shape, pages=1))

@@ -7,9 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 
 from radixrt.config import WorkerConfig
@@ -22,17 +20,13 @@ from radixrt.model.describe import config_named
 from radixrt.model.presets import PRESETS
 from radixrt.model.tensors import parameters
 from radixrt.worker.build import build_engine
+from tests.support.pools import tensor_bytes
 
 WIDE, NARROW_KV, NARROW = PRECISIONS
 LLAMA = config_named("llama-3.1-8b")
 DEMAND = Demand(memory=141 * 10**9, context=8192, tokens=4096)
 
 BFLOAT16 = [name for name, dtypes in available_backends().items() if "bfloat16" in dtypes]
-
-
-def tensor_bytes(pool: Any) -> int:
-    """Bytes of all arrays that a pool holds."""
-    return sum(value.nbytes for value in vars(pool).values() if isinstance(value, torch.Tensor | np.ndarray))
 
 
 def test_a_page_of_llama_31_8b_is_what_one_calculates_by_hand() -> None:
@@ -129,6 +123,7 @@ def test_odd_heads_are_counted_as_native_kernels_store_them(backend: str) -> Non
     config = replace(LLAMA, head_dim=100)
     allocated = tensor_bytes(load_backend(backend, "bfloat16").allocate_kv(KvShape(32, 4, 16, 8, 100)))
     assert allocated == pytest.approx(4 * page_bytes(config, 16, 2), rel=0.02)
+    assert load_backend(backend, "bfloat16").kv_bytes(KvShape(32, 4, 16, 8, 100)) == 4 * page_bytes(config, 16, 2)
     assert page_bytes(config, 16, 2) == page_bytes(replace(LLAMA, head_dim=112), 16, 2)
 
 

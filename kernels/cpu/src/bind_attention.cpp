@@ -63,7 +63,7 @@ void bind_attention(nb::module_& m) {
     m.attr("BLOCK_KEYS") = kBlockKeys;
     m.attr("TILE_ROWS") = kTileRows;
     m.attr("ITEM_ROWS") = kItemRows;
-    m.attr("MAX_HEAD_DIM") = 1024;
+    m.attr("MAX_HEAD_DIM") = kMaxHeadDim;
 }
 
 }  // namespace radixrt::cpu

@@ -64,13 +64,14 @@ def check_model(config: WorkerConfig) -> Iterator[Finding]:
 
 def _size(files: ModelFiles, config: WorkerConfig) -> Iterator[Finding]:
     from radixrt.kernels.interface import KvShape
-    from radixrt.kernels.registry import choose, dtype_named
+    from radixrt.kernels.registry import load_backend
     from radixrt.model.describe import config_of
     from radixrt.model.tensors import parameters
     from radixrt.worker.memory import free_memory, pool_pages
 
     model = config_of(files)
-    dtype = dtype_named(choose(config.kernels, config.dtype, config.device).dtype)
+    kernels = load_backend(config.kernels, config.dtype, config.device, config.threads)
+    dtype = kernels.dtype
     count = parameters(model)
     weights, free = count * dtype.itemsize, free_memory()
     described = (
@@ -82,7 +83,7 @@ def _size(files: ModelFiles, config: WorkerConfig) -> Iterator[Finding]:
         return
     yield Finding("model", "ok", described)
     shape = KvShape(model.layers, 1, config.page_size, model.kv_heads, model.head_dim)
-    page_bytes = shape.bytes_per_page(dtype)
+    page_bytes = kernels.kv_bytes(shape)
     pages = pool_pages(config, page_bytes)
     room = (
         f"{pages * config.page_size:,} tokens in {pages:,} pages of {config.page_size}, {gibibytes(pages * page_bytes)}"
