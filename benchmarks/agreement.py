@@ -59,8 +59,10 @@ def greedy_texts(model: str, prompts: Sequence[list[int]], tokens: int) -> list[
 class TeacherForced:
     """One model on one set of kernels, computing sequences in one step each."""
 
-    def __init__(self, files: ModelFiles, kernels: str, dtype: str, longest: int = 2048) -> None:
-        self._kernels = load_backend(kernels, dtype)
+    def __init__(
+        self, files: ModelFiles, kernels: str, dtype: str, activations: str = "auto", longest: int = 2048
+    ) -> None:
+        self._kernels = load_backend(kernels, dtype, activations=activations)
         self._model: Model = load_model(files, self._kernels)
         self._pages = -(-longest // PAGE_SIZE)
         self._kv = self._kernels.allocate_kv(self._model.kv_shape(self._pages, PAGE_SIZE))

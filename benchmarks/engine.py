@@ -1,7 +1,7 @@
 """How fast the whole engine decodes and prefills, and how often its kernels choose as float32 does.
 
-    python -m benchmarks.engine [--model smollm2-135m] [--kernels auto] [--batches 1 4 8 16 32 64]
-        [--prompts 128 512 2000 6000] [--no-agreement] [--llama-python PATH]
+    python -m benchmarks.engine [--model smollm2-135m] [--kernels auto] [--activations auto]
+        [--batches 1 4 8 16 32 64] [--prompts 128 512 2000 6000] [--no-agreement] [--llama-python PATH]
 
 Decode: so many requests of 100 random prompt tokens each; tokens a second are the batch over the median step, greedy
 sampling and scheduling included, with the part of a step that is not the executor's beside it. Prefill: one request
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.agreement import Agreement, TeacherForced, Text, compare, greedy_texts
-from radixrt.config import WorkerConfig
+from radixrt.client.worker_config import worker_config
 from radixrt.protocol.ids import as_ids
 from radixrt.protocol.plan import StepPlan, StepResult
 from radixrt.protocol.sampling import SamplingParams
@@ -59,8 +59,15 @@ class Clocked:
 class Bench:
     """One engine and random prompts that share nothing."""
 
-    def __init__(self, model: str, kernels: str, dtype: str) -> None:
-        config = WorkerConfig(model=model, kernels=kernels, dtype=dtype, kv_memory=2**30, prefix_cache=False)
+    def __init__(self, model: str, kernels: str, dtype: str, activations: str) -> None:
+        config = worker_config(
+            model=model,
+            kernels=kernels,
+            dtype=dtype,
+            activations=activations,
+            kv_memory=2**30,
+            prefix_cache=False,
+        )
         self.engine, self.welcome = build_engine(config)
         pipeline = self.engine._pipeline
         self._clock = Clocked(pipeline._executor)
@@ -117,7 +124,7 @@ def speed_table(bench: Bench, batches: list[int], prompts: list[int]) -> Table:
     return table
 
 
-def agreement_table(model: str, kernels: str, dtype: str, llama_python: str | None) -> Table:
+def agreement_table(model: str, kernels: str, dtype: str, activations: str, llama_python: str | None) -> Table:
     files = find_model(model)
     tokenizer = load_tokenizer(files)
     texts = greedy_texts(model, [tokenizer.encode(prompt).tolist() for prompt in PROMPTS], tokens=64)
@@ -126,7 +133,7 @@ def agreement_table(model: str, kernels: str, dtype: str, llama_python: str | No
     table = Table(title="Choices equal to the float32 reference's, teacher-forced")
     for column in ("", "positions", "equal", "where its margin is over 1.0"):
         table.add_column(column, justify="right")
-    ours = TeacherForced(files, kernels, dtype)
+    ours = TeacherForced(files, kernels, dtype, activations)
     _add(table, "radixrt", compare(reference, [ours.choices(text).argmax(-1) for text in texts]))
     if llama_python is not None:
         _add(table, "llama.cpp", compare(reference, llama_choices(llama_python, files.gguf, texts)))
@@ -157,16 +164,18 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--kernels", default="auto")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--activations", default="auto")
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 4, 8, 16, 32, 64])
     parser.add_argument("--prompts", type=int, nargs="*", default=[128, 512, 2000, 6000])
     parser.add_argument("--no-agreement", dest="agreement", action="store_false")
     parser.add_argument("--llama-python", help="a Python that has xllamacpp")
     chosen = parser.parse_args()
     console = Console()
-    bench = Bench(chosen.model, chosen.kernels, chosen.dtype)
+    bench = Bench(chosen.model, chosen.kernels, chosen.dtype, chosen.activations)
     console.print(speed_table(bench, chosen.batches, chosen.prompts))
     if chosen.agreement:
-        console.print(agreement_table(chosen.model, chosen.kernels, chosen.dtype, chosen.llama_python))
+        agreement = agreement_table(chosen.model, chosen.kernels, chosen.dtype, chosen.activations, chosen.llama_python)
+        console.print(agreement)
 
 
 if __name__ == "__main__":

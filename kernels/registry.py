@@ -37,6 +37,8 @@ class BackendEntry:
     """Kinds of processor that its kernels were compiled for and that this one runs, best first."""
     by_name_only: tuple[str, ...] = ()
     """Devices on which it is for tests, and taken only where it is named."""
+    int8_activations: bool = False
+    """Whether it can round what enters its products to 8 bits."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class LoadOptions:
     device: torch.device
     level: str | None
     threads: int
+    int8_activations: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,16 @@ def available_backends(device: str = "cpu") -> dict[str, tuple[str, ...]]:
     }
 
 
-def choose(name: str = "auto", dtype: str = "auto", device: str = "cpu") -> Choice:
+def choose(name: str = "auto", dtype: str = "auto", device: str = "cpu", activations: str = "auto") -> Choice:
     """The backend and dtype that these options mean here.
 
     `name` "auto" is the best backend with the device and dtype; "cpu:avx2" is a backend's level. `dtype` "auto" is
-    bfloat16 where the backend has it and is not slower for it, else float32. Raises `BackendUnavailable`, saying what
+    bfloat16 where the backend has it and is not slower for it, else float32. `activations` "int8" takes a backend that
+    rounds what enters its products to 8 bits; "auto" leaves them as they are. Raises `BackendUnavailable`, saying what
     there is.
     """
+    if activations not in ("auto", "int8"):
+        raise BackendUnavailable(f"unknown activations {activations!r}; choose auto or int8", field="activations")
     if dtype != "auto" and dtype not in _DTYPES:
         raise BackendUnavailable(f"unknown dtype {dtype!r}; choose auto, {', '.join(_DTYPES)}", field="dtype")
     backend, _, level = name.partition(":")
@@ -94,35 +100,45 @@ def choose(name: str = "auto", dtype: str = "auto", device: str = "cpu") -> Choi
         raise BackendUnavailable(f"unknown kernel backend {name!r}; choose auto, {known}", field="kernels")
     passed_over: list[tuple[str, str]] = []
     for entry in entries:
-        field, obstacle = _obstacle(entry, level, dtype, kind)
+        field, obstacle = _obstacle(entry, level, dtype, kind, activations)
         if obstacle is None:
-            return _choice(entry, level, dtype, device, passed_over)
+            return _choice(entry, level, dtype, device, activations, passed_over)
         passed_over.append((field, obstacle))
     field = passed_over[0][0]
     raise BackendUnavailable("; ".join(obstacle for _, obstacle in passed_over), field=field)
 
 
 def load_backend(
-    name: str = "auto", dtype: str = "auto", device: str = "cpu", threads: int | None = None
+    name: str = "auto",
+    dtype: str = "auto",
+    device: str = "cpu",
+    threads: int | None = None,
+    activations: str = "auto",
 ) -> KernelBackend:
     """Build the backend that `choose` picks for these options. Raises `BackendUnavailable`.
 
     `threads`: how many compute, where the backend has threads of its own; None: one a usable core.
     """
-    choice = choose(name, dtype, device)
+    choice = choose(name, dtype, device, activations)
     entry = next(entry for entry in _BACKENDS if entry.name == choice.backend)
     options = LoadOptions(
-        _DTYPES[choice.dtype], torch.device(device), choice.level, usable_cores() if threads is None else threads
+        _DTYPES[choice.dtype],
+        torch.device(device),
+        choice.level,
+        usable_cores() if threads is None else threads,
+        int8_activations=activations == "int8",
     )
     return entry.load(options)
 
 
-def _obstacle(entry: BackendEntry, level: str, dtype: str, kind: str) -> tuple[str, str | None]:
+def _obstacle(entry: BackendEntry, level: str, dtype: str, kind: str, activations: str) -> tuple[str, str | None]:
     """The option that rules the backend out, with the reason for people; the reason is None if nothing does."""
     if kind not in entry.devices:
         return "device", f"{entry.name} kernels run on {' or '.join(entry.devices)}, not on {kind!r}"
     if dtype != "auto" and dtype not in entry.dtypes:
         return "dtype", f"{entry.name} kernels have {' and '.join(entry.dtypes)}, not {dtype}; use one of these or auto"
+    if activations == "int8" and not entry.int8_activations:
+        return "activations", f"{entry.name} kernels do not round activations to int8"
     why_not = entry.why_not(kind)
     if why_not:
         return "kernels", f"{entry.name} kernels cannot run here: {why_not}"
@@ -132,11 +148,15 @@ def _obstacle(entry: BackendEntry, level: str, dtype: str, kind: str) -> tuple[s
     return "kernels", None
 
 
-def _choice(entry: BackendEntry, level: str, dtype: str, device: str, passed_over: list[tuple[str, str]]) -> Choice:
+def _choice(
+    entry: BackendEntry, level: str, dtype: str, device: str, activations: str, passed_over: list[tuple[str, str]]
+) -> Choice:
     found, why = _resolve_dtype(entry, dtype, device.split(":")[0])
     best = next(iter(entry.levels()), None)
     at_level = f" ({level or best}, {'as asked' if level else 'the best that this processor runs'})" if best else ""
     reasons = [f"{entry.name} kernels{at_level} in {found}: {why}"]
+    if activations == "int8":
+        reasons.append("activations rounded to int8 for weights in 4 and 8 bits")
     reasons += [f"passed over: {obstacle}" for _, obstacle in passed_over]
     missing = next((obstacle for field, obstacle in passed_over if field == "kernels"), None)
     return Choice(entry.name, found, device, "; ".join(reasons), level or best, missing)
@@ -172,7 +192,7 @@ def _load_reference(options: LoadOptions) -> KernelBackend:
 def _load_cpu(options: LoadOptions) -> KernelBackend:
     from radixrt.kernels.cpu.backend import CpuBackend
 
-    return CpuBackend(options.threads, options.level)
+    return CpuBackend(options.threads, options.level, options.int8_activations)
 
 
 def _load_triton(options: LoadOptions) -> KernelBackend:
@@ -197,6 +217,7 @@ _BACKENDS: tuple[BackendEntry, ...] = (
         why_not=lambda _: cpu.why_not(),
         load=_load_cpu,
         levels=cpu.levels,
+        int8_activations=True,
     ),
     BackendEntry(
         name="reference",

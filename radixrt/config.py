@@ -27,6 +27,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     device: str = "cpu"
     kernels: str = "auto"
     """A backend's name, or one of its levels, as in "cpu:avx2". auto: the best that runs here."""
+    activations: Literal["auto", "int8"] = "auto"
+    """int8: what is multiplied with weights in 4 or 8 bits is rounded to 8 bits, on kernels that can: faster and less
+    exact (docs/cpu.md). auto: it stays in `dtype`."""
     page_size: int = 16
     """Tokens a page; a power of two."""
     kv_memory: int | None = None

@@ -30,14 +30,16 @@ class CpuBackend:
     dtype = torch.bfloat16
     device = torch.device("cpu")
 
-    def __init__(self, threads: int, level: str | None = None) -> None:
+    def __init__(self, threads: int, level: str | None = None, int8_activations: bool = False) -> None:
         """`level`: "avx512", "avx2" or "portable"; None: the best that the processor runs. Raises `ValueError` for
-        one that it does not run."""
+        one that it does not run. `int8_activations`: what is multiplied with weights in 4 or 8 bits is rounded to 8
+        bits (see src/matmul_int8.hpp): faster, and further from what the weights say."""
         self.kernels = _native.Kernels(threads, level)
+        self._int8_activations = int8_activations
         self.sampler: Sampler = CpuSampler(self.kernels)
 
     def prepare_weight(self, raw: RawWeight) -> PackedWeight:
-        return weights.prepare_weight(raw, self.kernels)
+        return weights.prepare_weight(raw, self.kernels, self._int8_activations)
 
     def prepare_vector(self, vector: Tensor) -> Tensor:
         return vector.float().contiguous()

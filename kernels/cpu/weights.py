@@ -30,10 +30,12 @@ class PackedWeight:
     native: Packed
 
 
-def prepare_weight(raw: RawWeight, kernels: Kernels) -> PackedWeight:
+def prepare_weight(raw: RawWeight, kernels: Kernels, int8_activations: bool = False) -> PackedWeight:
     """Pack a matrix, on all of the kernels' threads. The numbers of its format stay as they are.
 
     A format without packed form (float32, float16, other GGUF formats) is expanded and rounded to bfloat16.
+    `int8_activations`: what is multiplied with a matrix in 4 or 8 bits is rounded to 8 bits too, each 32 elements of a
+    row with a scale of their own. The packed form is the same.
     """
     outputs, inner = raw.shape
     name = raw.format if raw.format in _QUANTISED else "bfloat16"
@@ -43,7 +45,7 @@ def prepare_weight(raw: RawWeight, kernels: Kernels) -> PackedWeight:
     else:
         source = raw.data.contiguous()
     # torch aligns memory on CPUs to 64 bytes.
-    data = torch.empty(Packed(0, name, outputs, inner).bytes, dtype=torch.uint8)
-    native = Packed(data.data_ptr(), name, outputs, inner)
+    data = torch.empty(Packed(0, name, outputs, inner, int8_activations).bytes, dtype=torch.uint8)
+    native = Packed(data.data_ptr(), name, outputs, inner, int8_activations)
     kernels.pack(source.data_ptr(), source.stride(0) * source.element_size(), native)
     return PackedWeight(name, (outputs, inner), data, native)

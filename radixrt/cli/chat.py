@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radixrt.cli.options import ContextLengthOption, DtypeOption, KernelsOption, ModelOption
+from radixrt.cli.options import ActivationsOption, ContextLengthOption, DtypeOption, KernelsOption, ModelOption
 from radixrt.config import DEFAULT_MODEL
 from radixrt.errors import RadixError, WorkerUnavailable
 
@@ -35,6 +35,7 @@ def chat(
     context_length: ContextLengthOption = None,
     kernels: KernelsOption = "auto",
     dtype: DtypeOption = "auto",
+    activations: ActivationsOption = "auto",
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D or /exit ends; /help lists the commands.
 
@@ -56,6 +57,7 @@ def chat(
         model,
         kernels=kernels,
         dtype=dtype,  # type: ignore[arg-type]  # checked by the configuration
+        activations=activations,  # type: ignore[arg-type]
         context_length=context_length,
         max_running=1,
     )

@@ -18,6 +18,14 @@ KernelsOption = Annotated[
 DtypeOption = Annotated[
     str, typer.Option("--dtype", metavar="NAME", help="of activations and KV: auto, float32 or bfloat16")
 ]
+ActivationsOption = Annotated[
+    str,
+    typer.Option(
+        "--activations",
+        metavar="NAME",
+        help="auto, or int8: rounded for products with 4- and 8-bit weights, on cpu kernels; faster and less exact",
+    ),
+]
 PageSizeOption = Annotated[int, typer.Option("--page-size", metavar="TOKENS", help="tokens a page; a power of two")]
 ContextLengthOption = Annotated[
     int | None,

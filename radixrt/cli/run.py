@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from radixrt.cli.options import ContextLengthOption, DtypeOption, KernelsOption, ModelOption, PageSizeOption
+from radixrt.cli.options import (
+    ActivationsOption,
+    ContextLengthOption,
+    DtypeOption,
+    KernelsOption,
+    ModelOption,
+    PageSizeOption,
+)
 from radixrt.config import DEFAULT_MODEL
 from radixrt.errors import InvalidRequest
 
@@ -27,6 +34,7 @@ def run(
     model: ModelOption = DEFAULT_MODEL,
     kernels: KernelsOption = "auto",
     dtype: DtypeOption = "auto",
+    activations: ActivationsOption = "auto",
     page_size: PageSizeOption = 16,
     context_length: ContextLengthOption = None,
     max_tokens: Annotated[
@@ -56,6 +64,7 @@ def run(
         model,
         kernels=kernels,
         dtype=dtype,  # type: ignore[arg-type]  # checked by the configuration
+        activations=activations,  # type: ignore[arg-type]
         page_size=page_size,
         context_length=context_length,
     )

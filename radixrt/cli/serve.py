@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from radixrt.cli.options import ContextLengthOption, DtypeOption, KernelsOption, ModelOption, PageSizeOption
+from radixrt.cli.options import (
+    ActivationsOption,
+    ContextLengthOption,
+    DtypeOption,
+    KernelsOption,
+    ModelOption,
+    PageSizeOption,
+)
 from radixrt.config import DEFAULT_MODEL
 from radixrt.server.settings import DEFAULT_DRAIN_SECONDS, DEFAULT_PORT, ServerSettings, check
 
@@ -27,6 +34,7 @@ def serve(
     ] = DEFAULT_DRAIN_SECONDS,
     kernels: KernelsOption = "auto",
     dtype: DtypeOption = "auto",
+    activations: ActivationsOption = "auto",
     device: Annotated[str, typer.Option(help="where the model runs")] = "cpu",
     page_size: PageSizeOption = 16,
     kv_memory: Annotated[int | None, typer.Option(help="bytes of the KV pool; by default a share of free memory")] = (
@@ -69,6 +77,7 @@ def serve(
         dtype=dtype,
         device=device,
         kernels=kernels,
+        activations=activations,
         page_size=page_size,
         kv_memory=kv_memory,
         context_length=context_length,

@@ -27,7 +27,7 @@ def build_programs(config: WorkerConfig, report: Callable[[str], None]) -> Progr
     `RadixError` that names the option at fault.
     """
     check(config)
-    choice = choose(config.kernels, config.dtype, config.device)
+    choice = choose(config.kernels, config.dtype, config.device, config.activations)
     if choice.missing:
         report(f"{choice.missing}; using {choice.backend} kernels, which are slower")
     engine, welcome = build_engine(config)
@@ -45,7 +45,7 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     check(config)
     files = find_model(config.model)
     tokenizer = load_tokenizer(files)
-    kernels = load_backend(config.kernels, config.dtype, config.device, config.threads)
+    kernels = load_backend(config.kernels, config.dtype, config.device, config.threads, config.activations)
     model = load_model(files, kernels, config.context_length)
     pages = pool_pages(config, kernels.kv_bytes(model.kv_shape(1, config.page_size)))
     context = min(model.context_length, pages * config.page_size)

@@ -45,7 +45,7 @@ struct Decoder::Activations {
     uint16_t* attended;    // [T, heads, head_dim]
     float* gate_up;        // [T, 2 * intermediate], where the product is not fused with its activation
     uint16_t* activated;   // [T, intermediate]
-    float* sums;           // see `sums_size`
+    uint8_t* scratch;      // see `scratch_bytes`
     float* last_residual;  // [logits, hidden]
     uint16_t* last_attended;
     std::vector<AttentionArgs> attention;  // of each layer
@@ -65,7 +65,7 @@ void Decoder::step(const StepArgs& args) {
 
 Decoder::Activations Decoder::activations(const StepArgs& args) {
     const int64_t rows = args.plan.layout.tokens, hidden = weights_.hidden();
-    int64_t qkv = 0, attended = 0, gate_up = 0, sums = sums_size(weights_.head, rows);
+    int64_t qkv = 0, attended = 0, gate_up = 0, scratch = scratch_bytes(weights_.head, rows);
     bool fused = true;
     for (const LayerWeights& layer : weights_.layers) {
         qkv = std::max(qkv, outputs(layer.qkv));
@@ -73,7 +73,7 @@ Decoder::Activations Decoder::activations(const StepArgs& args) {
         gate_up = std::max(gate_up, outputs(layer.gate_up));
         fused = fused && fuses(layer.gate_up);
         for (const Projection* projection : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
-            for (const Part& part : *projection) sums = std::max(sums, sums_size(part.weight, rows));
+            for (const Part& part : *projection) scratch = std::max(scratch, scratch_bytes(part.weight, rows));
     }
     Activations a{};
     a.residual = workspace_.room<float>(0, rows * hidden);
@@ -83,7 +83,7 @@ Decoder::Activations Decoder::activations(const StepArgs& args) {
     a.attended = workspace_.room<uint16_t>(4, rows * attended);
     a.gate_up = fused ? nullptr : workspace_.room<float>(5, rows * gate_up);
     a.activated = workspace_.room<uint16_t>(6, rows * gate_up / 2);
-    a.sums = workspace_.room<float>(7, sums);
+    a.scratch = workspace_.room<uint8_t>(7, scratch);
     a.last_residual = workspace_.room<float>(8, args.logit_count * hidden);
     a.last_attended = workspace_.room<uint16_t>(9, args.logit_count * attended);
     // Twice: the first round makes the scratch memory as large as any layer needs, after which it stays where it is.
@@ -132,7 +132,7 @@ void Decoder::run(Worker& worker, const StepArgs& args, const Activations& every
         feed_forward(worker, a, layer, last ? weights_.final_norm : weights_.layers[index + 1].attention_norm, rows);
     }
     const int64_t hidden = weights_.hidden();
-    level_.matmul(worker, MatmulArgs{a.normed, weights_.head, nullptr, args.logits, a.sums, rows, hidden,
+    level_.matmul(worker, MatmulArgs{a.normed, weights_.head, nullptr, args.logits, a.scratch, rows, hidden,
                                      weights_.head.outputs, false});
 }
 
@@ -165,7 +165,7 @@ void Decoder::feed_forward(Worker& worker, const Activations& a, const LayerWeig
                            int64_t rows) const {
     const int64_t hidden = weights_.hidden(), width = outputs(layer.gate_up) / 2;
     if (fuses(layer.gate_up)) {
-        level_.matmul_silu(worker, MatmulSiluArgs{a.normed, layer.gate_up.front().weight, a.activated, a.sums, rows,
+        level_.matmul_silu(worker, MatmulSiluArgs{a.normed, layer.gate_up.front().weight, a.activated, a.scratch, rows,
                                                   hidden, width});
     } else {
         project(worker, layer.gate_up, a.normed, a.gate_up, a, rows, false);
@@ -190,10 +190,10 @@ void Decoder::project(Worker& worker, const Projection& projection, const uint16
     const int64_t width = outputs(projection);
     bool first = true;
     for (const Part& part : projection) {
-        // The parts take turns with the scratch memory for sums.
+        // The parts take turns with the scratch memory.
         if (!first) worker.barrier();
         first = false;
-        level_.matmul(worker, MatmulArgs{x, part.weight, part.bias, out, a.sums, rows, part.weight.inner, width,
+        level_.matmul(worker, MatmulArgs{x, part.weight, part.bias, out, a.scratch, rows, part.weight.inner, width,
                                          accumulate});
         out += part.weight.outputs;
     }

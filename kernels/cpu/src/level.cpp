@@ -28,6 +28,7 @@ namespace radixrt::cpu::RADIXRT_LEVEL {
 #include "fused_phases.hpp"
 #include "matmul_formats.hpp"
 #include "matmul_tile.hpp"
+#include "matmul_int8.hpp"
 #include "matmul_phases.hpp"
 #include "probes.hpp"
 #include "rotary_phases.hpp"

@@ -33,11 +33,21 @@ struct Packed {
     Format format;
     int64_t outputs;
     int64_t inner;
+    bool int8_activations;  // what is multiplied with it is rounded to 8 bits first; not with bfloat16
 
+    bool codes_activations() const { return int8_activations && format != Format::bfloat16; }
     int64_t blocks() const { return (inner + kBlock - 1) / kBlock; }
     int64_t panels() const { return (outputs + 2 * kPanel - 1) / (2 * kPanel) * 2; }
     int64_t panel_bytes() const { return blocks() * block_bytes(format); }
     int64_t bytes() const { return panels() * panel_bytes(); }
+};
+
+// A block of a row of activations in 8 bits.
+struct CodedBlock {
+    int8_t codes[kBlock];
+    float scale;
+    float sum;      // of what the codes stand for, scale and all
+    int32_t start;  // what a block's sum begins at, since the weights' numbers are taken as unsigned
 };
 
 // out = x @ weight.T + bias, or out += that.
@@ -46,7 +56,7 @@ struct MatmulArgs {
     Packed weight;
     const float* bias;  // [outputs] or null
     float* out;         // float32 [rows, outputs]
-    float* sums;        // scratch: see `sums_size`
+    uint8_t* scratch;   // see `scratch_bytes`
     int64_t rows;
     int64_t x_stride;   // elements from row to row
     int64_t out_stride;
@@ -59,15 +69,17 @@ struct MatmulSiluArgs {
     const uint16_t* x;  // bfloat16 [rows, inner]
     Packed weight;
     uint16_t* out;      // bfloat16 [rows, width]
-    float* sums;        // scratch: see `sums_size`
+    uint8_t* scratch;   // see `scratch_bytes`
     int64_t rows;
     int64_t x_stride;   // elements from row to row
     int64_t out_stride;
 };
 
-// The floats of scratch that a product of `rows` rows needs: of each row the sum of each block of x, for q4_1's minima.
-inline int64_t sums_size(const Packed& weight, int64_t rows) {
-    return weight.format == Format::q4_1 ? rows * weight.blocks() : 0;
+// The scratch memory of a product of `rows` rows, 4-byte aligned: x in 8 bits with its scales, or of each row the sum of
+// each block of x, for q4_1's minima.
+inline int64_t scratch_bytes(const Packed& weight, int64_t rows) {
+    if (weight.codes_activations()) return rows * weight.blocks() * (int64_t)sizeof(CodedBlock);
+    return weight.format == Format::q4_1 ? rows * weight.blocks() * (int64_t)sizeof(float) : 0;
 }
 
 // out = rows of a packed matrix

@@ -17,9 +17,9 @@ struct Groups {
     int64_t grain;  // items a worker takes at once
 };
 
-static Groups groups_of(int64_t rows, int64_t inner, int64_t pairs, int workers) {
+static Groups groups_of(int64_t rows, int64_t row_bytes, int64_t pairs, int workers) {
     constexpr int64_t kGroupBytes = 384 << 10;
-    int64_t group = kGroupBytes / (2 * inner) / kTileRows * kTileRows;
+    int64_t group = kGroupBytes / row_bytes / kTileRows * kTileRows;
     if (group < 8 * kTileRows) group = 8 * kTileRows;
     if (group > rows) group = rows;
     int64_t count = (rows + group - 1) / group;
@@ -33,7 +33,7 @@ struct Product {
     int64_t x_stride;
     int64_t rows;
     const Packed& weight;
-    float* sums;
+    uint8_t* scratch;
     int64_t step;
     int64_t gap;
 };
@@ -44,14 +44,25 @@ static void multiply(Worker& worker, const Product& p, Store store) {
     if (p.rows == 0) return;
     const Packed& weight = p.weight;
     int64_t blocks = weight.blocks(), panel_bytes = weight.panel_bytes(), row_sums = 0;
-    if (weight.format == Format::q4_1) {
+    bool coded = weight.codes_activations();
+    const uint8_t* x = (const uint8_t*)p.x;
+    int64_t x_stride = p.x_stride * (int64_t)sizeof(uint16_t), row_bytes = weight.inner * (int64_t)sizeof(uint16_t);
+    float* block_sums = (float*)p.scratch;
+    if (coded) {
+        x = p.scratch;
+        x_stride = row_bytes = blocks * (int64_t)sizeof(CodedBlock);
+        for (Chunk chunk = worker.first(p.rows, 4); chunk; chunk = worker.next())
+            for (int64_t row = chunk.begin; row < chunk.end; ++row)
+                code_row(weight.format, p.x + row * p.x_stride, blocks, (CodedBlock*)(p.scratch + row * row_bytes));
+        worker.barrier();
+    } else if (weight.format == Format::q4_1) {
         row_sums = blocks;
         for (Chunk chunk = worker.first(p.rows, 4); chunk; chunk = worker.next())
             for (int64_t row = chunk.begin; row < chunk.end; ++row)
-                sum_blocks(p.x + row * p.x_stride, blocks, p.sums + row * blocks);
+                sum_blocks(p.x + row * p.x_stride, blocks, block_sums + row * blocks);
         worker.barrier();
     }
-    Groups groups = groups_of(p.rows, weight.inner, weight.panels() / 2, worker.count());
+    Groups groups = groups_of(p.rows, row_bytes, weight.panels() / 2, worker.count());
     TileSums sums;
     auto panel_of = [&](int64_t item) { return weight.data + item % groups.pairs * p.step * panel_bytes; };
     Chunk later;
@@ -65,13 +76,13 @@ static void multiply(Worker& worker, const Product& p, Store store) {
             if (last_item && later) following = panel_of(later.begin);
             int64_t first = item / groups.pairs * groups.rows;
             int64_t last = first + groups.rows < p.rows ? first + groups.rows : p.rows;
-            Tile tile{p.x + first * p.x_stride, p.x_stride, {panel, panel + p.gap * panel_bytes},
-                      p.sums + first * row_sums, weight.inner, following - panel};
+            Tile tile{x + first * x_stride, x_stride, {panel, panel + p.gap * panel_bytes},
+                      block_sums + first * row_sums, weight.inner, following - panel};
             for (int64_t row = first; row < last; row += kTileRows) {
                 int64_t rows = last - row < kTileRows ? last - row : kTileRows;
-                tile_of(weight.format, rows)(tile, sums);
+                (coded ? coded_tile_of(weight.format, rows) : tile_of(weight.format, rows))(tile, sums);
                 store(row, rows, item % groups.pairs, sums);
-                tile.x += kTileRows * p.x_stride;
+                tile.x += kTileRows * x_stride;
                 tile.sums += kTileRows * row_sums;
                 tile.ahead = 0;
             }
@@ -98,7 +109,7 @@ static void matmul(Worker& worker, const MatmulArgs& a) {
             }
         }
     };
-    multiply(worker, {a.x, a.x_stride, a.rows, a.weight, a.sums, 2, 1}, store_tile);
+    multiply(worker, {a.x, a.x_stride, a.rows, a.weight, a.scratch, 2, 1}, store_tile);
 }
 
 static void matmul_silu(Worker& worker, const MatmulSiluArgs& a) {
@@ -107,7 +118,7 @@ static void matmul_silu(Worker& worker, const MatmulSiluArgs& a) {
             store_bf16(a.out + (first + row) * a.out_stride + pair * kPanel,
                        silu(load(sums.of[0][row])) * load(sums.of[1][row]));
     };
-    multiply(worker, {a.x, a.x_stride, a.rows, a.weight, a.sums, 1, a.weight.outputs / kPanel / 2}, store_tile);
+    multiply(worker, {a.x, a.x_stride, a.rows, a.weight, a.scratch, 1, a.weight.outputs / kPanel / 2}, store_tile);
 }
 
 // One output's row of a packed matrix, as it is dequantised.

@@ -4,10 +4,10 @@
 // that, scaled, added to the sum so far. Nothing in this depends on the rows and panels that are computed beside it.
 
 struct Tile {
-    const uint16_t* x;       // the first row
-    int64_t x_stride;
+    const uint8_t* x;        // the first row: bfloat16, or `CodedBlock`s
+    int64_t x_stride;        // bytes from row to row
     const uint8_t* panels[2];
-    const float* sums;       // of each row the sum of each block of x; q4_1 only
+    const float* sums;       // of each row the sum of each block of x; bfloat16 times q4_1 only
     int64_t inner;
     int64_t ahead;           // bytes from the panels to those to be fetched meanwhile; 0: none
 };
@@ -25,18 +25,22 @@ struct TileSums {
 };
 
 // Four rows on either side of a pointer's step: with a pointer a row there would be more than registers.
+template <typename Element>
 struct Rows {
-    const uint16_t* of[2];  // the first and the fifth row
+    const Element* of[2];  // the first and the fifth row
     int64_t stride;
     int64_t thrice;
 
-    const uint16_t* row(int i) const {
-        const uint16_t* p = of[i / 4];
+    const Element* row(int i) const {
+        const Element* p = of[i / 4];
         return i % 4 == 0 ? p : i % 4 == 1 ? p + stride : i % 4 == 2 ? p + 2 * stride : p + thrice;
     }
 };
 
-static inline Rows rows_at(const uint16_t* x, int64_t stride) { return {{x, x + 4 * stride}, stride, 3 * stride}; }
+template <typename Element>
+static inline Rows<Element> rows_at(const Element* x, int64_t stride) {
+    return {{x, x + 4 * stride}, stride, 3 * stride};
+}
 
 // Hides where a value came from, so that the compiler derives no further pointers from it.
 template <typename T>
@@ -47,7 +51,7 @@ static inline void hide(T& value) {
 // Adds the products of one piece of either panel to the sums of a block.
 template <Format format, int rows, int pair = 0>
 static inline __attribute__((always_inline)) void add_piece(f32x16 (&parts)[2][rows], const uint8_t* left,
-                                                            const uint8_t* right, const Rows& x) {
+                                                            const uint8_t* right, const Rows<uint16_t>& x) {
     Pairs of_left = weights<format, pair>(left), of_right = weights<format, pair>(right);
 #pragma GCC unroll 8
     for (int row = 0; row < rows; ++row) {
@@ -60,7 +64,7 @@ static inline __attribute__((always_inline)) void add_piece(f32x16 (&parts)[2][r
 
 template <Format format, int rows>
 static inline __attribute__((always_inline)) void sum_block(f32x16 (&parts)[2][rows], const uint8_t* left,
-                                                            const uint8_t* right, Rows& x) {
+                                                            const uint8_t* right, Rows<uint16_t>& x) {
 #pragma GCC unroll 8
     for (int row = 0; row < rows; ++row) parts[0][row] = parts[1][row] = zero();
     for (int piece = 0; piece < kPieces; ++piece) {
@@ -100,7 +104,9 @@ static __attribute__((noinline)) void multiply_tile(const Tile& tile, TileSums& 
     for (int panel = 0; panel < 2; ++panel)
         for (int row = 0; row < rows; ++row) store(sums.of[panel][row], zero());
     const uint8_t *left = tile.panels[0], *right = tile.panels[1];
-    Rows x = rows_at(tile.x, tile.x_stride);
+    const uint16_t* first = (const uint16_t*)tile.x;
+    int64_t x_stride = tile.x_stride / (int64_t)sizeof(uint16_t);
+    auto x = rows_at(first, x_stride);
     hide(x.thrice);
     const float* block_sums = tile.sums;
     int64_t whole = tile.inner / kBlock, ahead = tile.ahead;
@@ -124,8 +130,8 @@ static __attribute__((noinline)) void multiply_tile(const Tile& tile, TileSums& 
         // The last block of a row is shorter than the panels': a copy can be read past its end.
         uint16_t last[8][kBlock] = {};
         for (int row = 0; row < rows; ++row)
-            __builtin_memcpy(last[row], tile.x + row * tile.x_stride + whole * kBlock, sizeof(uint16_t) * rest);
-        Rows copies = rows_at(last[0], kBlock);
+            __builtin_memcpy(last[row], first + row * x_stride + whole * kBlock, sizeof(uint16_t) * rest);
+        auto copies = rows_at<uint16_t>(last[0], kBlock);
         sum_block<format, rows>(parts, left, right, copies);
         add_parts<format, rows>(sums.of[0], parts[0], left, block_sums, whole);
         add_parts<format, rows>(sums.of[1], parts[1], right, block_sums, whole);

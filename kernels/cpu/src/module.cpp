@@ -61,8 +61,8 @@ public:
 
     void matmul(uintptr_t x, const Packed& weight, uintptr_t bias, uintptr_t out, int64_t rows, int64_t x_stride,
                 int64_t out_stride, bool accumulate) {
-        Scratch sums = sums_scratch(weight, rows);
-        const MatmulArgs args{(const uint16_t*)x, weight, (const float*)bias, (float*)out, sums.get(),
+        Scratch scratch = scratch_of(weight, rows);
+        const MatmulArgs args{(const uint16_t*)x, weight, (const float*)bias, (float*)out, scratch.get(),
                               rows,               x_stride, out_stride, accumulate};
         pool_.run([&](Worker& worker) { level_->matmul(worker, args); });
     }
@@ -70,8 +70,8 @@ public:
     void matmul_silu(uintptr_t x, const Packed& weight, uintptr_t out, int64_t rows, int64_t x_stride,
                      int64_t out_stride) {
         if (weight.outputs % (2 * kPanel)) throw std::invalid_argument("the width is no multiple of a panel");
-        Scratch sums = sums_scratch(weight, rows);
-        const MatmulSiluArgs args{(const uint16_t*)x, weight, (uint16_t*)out, sums.get(), rows, x_stride, out_stride};
+        Scratch scratch = scratch_of(weight, rows);
+        const MatmulSiluArgs args{(const uint16_t*)x, weight, (uint16_t*)out, scratch.get(), rows, x_stride, out_stride};
         pool_.run([&](Worker& worker) { level_->matmul_silu(worker, args); });
     }
 
@@ -146,9 +146,9 @@ public:
     }
 
 private:
-    using Scratch = std::unique_ptr<float[]>;
-    static Scratch sums_scratch(const Packed& weight, int64_t rows) {
-        return std::make_unique_for_overwrite<float[]>(sums_size(weight, rows));
+    using Scratch = std::unique_ptr<uint8_t[]>;
+    static Scratch scratch_of(const Packed& weight, int64_t rows) {
+        return std::make_unique_for_overwrite<uint8_t[]>(scratch_bytes(weight, rows));
     }
 
     // One item is not worth waking anybody: that takes longer.
@@ -175,8 +175,10 @@ NB_MODULE(_native, m) {
     });
     nb::class_<Packed>(m, "Packed")
         .def("__init__",
-             [](Packed* self, uintptr_t data, const std::string& format, int64_t outputs, int64_t inner) {
-                 new (self) Packed{(const uint8_t*)data, radixrt::cpu::format_named(format), outputs, inner};
+             [](Packed* self, uintptr_t data, const std::string& format, int64_t outputs, int64_t inner,
+                bool int8_activations) {
+                 new (self) Packed{(const uint8_t*)data, radixrt::cpu::format_named(format), outputs, inner,
+                                   int8_activations};
              })
         .def_prop_ro("bytes", &Packed::bytes);
     nb::class_<Kernels>(m, "Kernels")

@@ -13,6 +13,7 @@
 #include "simd_portable.hpp"
 #endif
 #include "simd_f64.hpp"
+#include "simd_int8.hpp"
 
 // e^x to about 1 ulp for x <= 88; 0 below -104 or so. Cody-Waite reduction, then Cephes' polynomial for expf.
 static inline f32x16 exp(f32x16 x) {
