@@ -174,6 +174,7 @@ def test_a_stream_of_several_choices_is_refused(runtime: Runtime) -> None:
     [
         ({"page_size": 3}, "page_size"),
         ({"dtype": "float8"}, "dtype"),
+        ({"activations": "int4"}, "activations"),
         ({"max_running": 0}, "max_running"),
         ({"kv_memory": "2 GB"}, "kv_memory"),
         ({"log_level": "loud"}, "log_level"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -59,6 +61,8 @@ def test_auto_is_float32_where_the_processor_has_no_bfloat16(monkeypatch: pytest
         ({"name": "reference", "dtype": "float16"}, "dtype", "float32 and bfloat16, not float16"),
         ({"dtype": "float16"}, "dtype", "float32 and bfloat16, not float16"),
         ({"device": "cuda:1"}, "device", "run on cpu, not on 'cuda'"),
+        ({"activations": "int4"}, "activations", "unknown activations 'int4'; choose auto or int8"),
+        ({"name": "reference", "activations": "int8"}, "activations", "reference kernels do not round activations"),
     ],
 )
 def test_what_there_is_not_is_refused_by_the_option_at_fault(options: dict[str, str], field: str, message: str) -> None:
@@ -66,6 +70,19 @@ def test_what_there_is_not_is_refused_by_the_option_at_fault(options: dict[str, 
         load_backend(**options)
     assert caught.value.field == field
     assert message in str(caught.value)
+
+
+def test_int8_activations_take_a_backend_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[LoadOptions] = []
+    rounding = replace(levelled(loaded), name="rounding", int8_activations=True)
+    monkeypatch.setattr(registry, "_BACKENDS", (REFERENCE, rounding))
+    choice = choose(activations="int8")
+    assert choice.backend == "rounding"
+    assert "activations rounded to int8" in choice.reason
+    assert "int8" not in choose("rounding").reason
+    load_backend(activations="int8")
+    load_backend("rounding")
+    assert [options.int8_activations for options in loaded] == [True, False]
 
 
 def test_a_backend_that_cannot_run_here_is_passed_over_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

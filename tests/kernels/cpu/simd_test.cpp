@@ -236,6 +236,50 @@ static void packed_numbers() {
     }
 }
 
+// Four unsigned numbers of each lane times four signed ones.
+static int32_t products(const uint8_t* a, const int8_t* b) {
+    int32_t total = 0;
+    for (int i = 0; i < 4; ++i) total += a[i] * b[i];
+    return total;
+}
+
+static void eight_bit_products() {
+    for (int round_number = 0; round_number < 500; ++round_number) {
+        uint8_t bytes[64], low[64], high[64], raised[64];
+        int8_t codes[4];
+        // Also the extremes, whose sums of two do not fit in sixteen bits.
+        for (uint8_t& x : bytes) x = round_number % 4 == 0 ? 0x7F : (uint8_t)random_bits();
+        for (int8_t& x : codes) x = round_number % 4 < 2 ? (int8_t)(round_number % 8 < 4 ? 127 : -128) : (int8_t)random_bits();
+        for (int i = 0; i < 64; ++i) {
+            low[i] = bytes[i] & 15;
+            high[i] = bytes[i] >> 4;
+            raised[i] = bytes[i % 4 / 2 * 32 + i / 4 * 2 + i % 2] ^ 0x80;
+        }
+        i32x16 start = splat_int(-1000);
+        Quads quad = splat_quad(codes);
+        Lanes lows(to_float(dot_nibbles(start, low_nibbles(bytes), quad)));
+        Lanes highs(to_float(dot_nibbles(start, high_nibbles(bytes), quad)));
+        Lanes wholes(to_float(dot_bytes(start, raised_quads(bytes), quad)));
+        for (int i = 0; i < 16; ++i) {
+            CHECK(lows[i] == (float)(products(low + 4 * i, codes) - 1000));
+            CHECK(highs[i] == (float)(products(high + 4 * i, codes) - 1000));
+            CHECK(wholes[i] == (float)(products(raised + 4 * i, codes) - 1000));
+        }
+    }
+    const int order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    for (int first = -128; first < 128; first += 16) {
+        float numbers[16];
+        int8_t straight[16], mixed[16];
+        for (int i = 0; i < 16; ++i) numbers[i] = (float)(first + i);
+        store_int8<Order::straight>(straight, load(numbers));
+        store_int8<Order::nibbles>(mixed, load(numbers));
+        for (int i = 0; i < 16; ++i) {
+            CHECK(straight[i] == first + i);
+            CHECK(mixed[i] == first + i / 8 * 8 + order[i % 8]);
+        }
+    }
+}
+
 int main() {
     arithmetic();
     rounding_and_powers();
@@ -244,5 +288,6 @@ int main() {
     sixteen_bit_floats();
     pairs();
     packed_numbers();
+    eight_bit_products();
     return failures > 0;
 }

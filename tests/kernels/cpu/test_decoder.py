@@ -47,9 +47,10 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=LEVELS)
+@pytest.fixture(scope="module", params=[(level, activations) for level in LEVELS for activations in ("auto", "int8")])
 def backend(request: pytest.FixtureRequest) -> KernelBackend:
-    return load_backend(request.param, "bfloat16")
+    level, activations = request.param
+    return load_backend(level, "bfloat16", activations=activations)
 
 
 def make_decoder(backend: KernelBackend, kind: Kind, random: torch.Generator, layers: int = 3) -> Decoder:
