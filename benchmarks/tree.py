@@ -2,6 +2,9 @@
 
     python benchmarks/tree.py [--nodes 1000 10000 100000 1000000] [--rounds 9]
 
+Then what eviction costs under each policy and how long Python's garbage collector stops it, with a tree of the last size
+and the collector set as a worker has it.
+
 Times are medians of several rounds, the best round in parentheses: on a busy machine, read the best. A prompt has
 100,000 tokens; `match` leases all of it, `insert` puts all of it in, `evict` is the whole time of allocations that have
 to evict, a page. `bytes` is what a node takes besides its token ids and page numbers, counted by tracemalloc.
@@ -19,8 +22,10 @@ from statistics import median
 
 import numpy as np
 
+from radixrt.cache.eviction import POLICIES
 from radixrt.cache.prefix_cache import PrefixCache
 from radixrt.protocol.ids import IdArray
+from radixrt.worker.garbage import keep_collections_short
 
 PROMPT_TOKENS = 100_000
 PAGES_A_NODE = 4
@@ -68,9 +73,9 @@ def prompt_of(node: int, tokens: int) -> IdArray:
     return ids.reshape(-1)
 
 
-def bushy(nodes: int, page_size: int, spare_pages: int) -> PrefixCache:
+def bushy(nodes: int, page_size: int, spare_pages: int, policy: str = "lru") -> PrefixCache:
     """A cache with a tree of `nodes` nodes of four pages each."""
-    cache = PrefixCache(nodes * PAGES_A_NODE + spare_pages, page_size)
+    cache = PrefixCache(nodes * PAGES_A_NODE + spare_pages, page_size, policy)
     for node in range(nodes):
         put_in(cache, prompt_of(node, PAGES_A_NODE * page_size))
     return cache
@@ -150,6 +155,51 @@ def growth(sizes: list[int], page_size: int, rounds: int) -> None:
         print(f"{nodes:9,} {pages:10,}  " + "  ".join(f"{text:13}" for text in shown) + f"  {size:.0f}", flush=True)
 
 
+class Pauses:
+    """The processor time of the longest collection of each generation, seconds, while it is watching."""
+
+    def __init__(self) -> None:
+        self.longest = [0.0, 0.0, 0.0]
+        self._began = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.process_time()
+        else:
+            generation = info["generation"]
+            self.longest[generation] = max(self.longest[generation], time.process_time() - self._began)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        gc.callbacks.append(self)
+        yield
+        gc.callbacks.remove(self)
+
+
+def policies(nodes: int, page_size: int, rounds: int) -> None:
+    """Eviction under each policy, from a tree of which a tenth was used again and 1,000 programs expect a node each."""
+    print(f"\neviction policies and the collector of garbage, {nodes:,} nodes, page size {page_size}")
+    print("policy   evict us/page  longest collection: young ms  middle ms  oldest ms")
+    keep_collections_short()
+    for name in POLICIES:
+        timings, pauses, rng = Timings(), Pauses(), np.random.default_rng(1)
+        with pauses.watching():
+            cache = bushy(nodes, page_size, 0, name)
+            for node in rng.integers(nodes, size=nodes // 10).tolist():
+                cache.acquire((), prompt_of(node, PAGES_A_NODE * page_size)).release()
+            for program, node in enumerate(rng.integers(nodes, size=min(1000, nodes)).tolist()):
+                cache.expect(program, 0, (), prompt_of(node, PAGES_A_NODE * page_size), program)
+            evictions(cache, rounds, max(1, nodes // 400), timings)
+        young, middle, oldest = (f"{seconds * 1e3:.2f}" for seconds in pauses.longest)
+        print(f"{name:8} {timings.shown('evict', 1e-6):14} {young:>28} {middle:>10} {oldest:>10}", flush=True)
+        if name != list(POLICIES)[-1]:
+            del cache
+    gc.unfreeze()
+    with timings.timed("collect"):
+        gc.collect()
+    print(f"what a collection of the oldest generation would take: {timings.shown('collect', 1e-3)} ms", flush=True)
+
+
 def siblings(count: int, page_size: int, rounds: int) -> None:
     """One node with `count` children of one page."""
     timings = Timings()
@@ -221,6 +271,7 @@ def main() -> None:
     arguments = parser.parse_args()
     growth(arguments.nodes, 16, arguments.rounds)
     growth([min(size, 10**5) for size in arguments.nodes[-1:]], 1, arguments.rounds)
+    policies(arguments.nodes[-1], 16, arguments.rounds)
     print("\nextremes")
     for page_size in (1, 16):
         siblings(10**5, page_size, arguments.rounds)
