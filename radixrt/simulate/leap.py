@@ -1,9 +1,9 @@
 """Advances a batch that only decodes by many steps at once, to exactly the state that as many steps would leave.
 
-That is possible while nobody is admitted, ends, or is preempted, and while no row publishes anything: then all that a
-step does is to give each request a token and now and then a page. Pages are taken all at once; evicting n pages at once
-or one by one takes the same ones, in the same order. Hints, though, lapse with the number of evicted pages: with the
-eviction policy `program` nothing is evicted in a leap.
+That is possible while nobody is admitted or preempted, and while no row publishes anything: then all that a step does is
+to give each request a token and now and then a page. Who ends does so in the last of the steps. Pages are taken all at
+once; evicting n pages at once or one by one takes the same ones, in the same order. Hints, though, lapse with the number
+of evicted pages: with the eviction policy `program` nothing is evicted in a leap.
 """
 
 from __future__ import annotations
@@ -19,6 +19,17 @@ from radixrt.scheduler.scheduler import Scheduler
 from radixrt.simulate.costs import CostModel
 
 
+class Leap(NamedTuple):
+    """What a leap came to."""
+
+    now: float
+    """The time after it, seconds."""
+    steps: int
+    """0 if nothing could be done."""
+    ended: list[int]
+    """The requests that ended with the last step, in the order of its rows."""
+
+
 def leap(
     scheduler: Scheduler,
     output_of: Callable[[int], IdArray],
@@ -27,8 +38,8 @@ def leap(
     until: float,
     *,
     may_evict: bool,
-) -> float:
-    """Advance as far as is possible; returns the time after it, `now` if nothing could be done.
+) -> Leap:
+    """Advance as far as is possible, to the first end at most.
 
     Args:
         output_of: all that the request of an id generates.
@@ -38,16 +49,16 @@ def leap(
     """
     running = scheduler.running
     if not running or (scheduler.waiting and len(running) < scheduler.most_running):
-        return now
+        return Leap(now, 0, [])
     batch: list[_Row] = []
     steps, context = 1 << 62, 0
     for request in running:
         state, known = request.running(), request.tokens.length
         generated = known - request.prompt_length
         if not generated or state.computed + 1 != known or state.copy_pending or state.awaited or state.in_flight:
-            return now
+            return Leap(now, 0, [])
         output = output_of(request.id)
-        steps = min(steps, len(output) - generated - 1)
+        steps = min(steps, len(output) - generated)
         context += known
         batch.append(_Row(request, state, output, generated, state.room - known + 1))
     pages = scheduler.cache.available() if may_evict else scheduler.cache.free_pages
@@ -61,7 +72,10 @@ def leap(
         done += 1
     if done:
         _advance(scheduler, batch, done)
-    return now
+    ended = [row.request.id for row in batch if row.generated + done == len(row.output)]
+    for request in ended:
+        scheduler.abort(request)  # All that ends are alike to it.
+    return Leap(now, done, ended)
 
 
 class _Row(NamedTuple):

@@ -71,16 +71,15 @@ class Simulation:
         began = time.monotonic()
         told = idle = 0
         while self._take_arrivals():
-            plan = self.scheduler.plan()
-            if plan is None:
-                idle += 1
-                if idle == _IDLE_PLANS:
-                    raise InternalError(f"the scheduler plans nothing for {len(self._live)} live requests")
-                continue
-            idle = 0
-            self._compute(plan)
-            if self._leaping:
-                self._leap()
+            if not (self._leaping and self._leap()):
+                plan = self.scheduler.plan()
+                if plan is None:
+                    idle += 1
+                    if idle == _IDLE_PLANS:
+                        raise InternalError(f"the scheduler plans nothing for {len(self._live)} live requests")
+                    continue
+                idle = 0
+                self._compute(plan)
             if len(self.ends) - told >= 100:
                 told = len(self.ends)
                 on_progress(told)
@@ -145,9 +144,10 @@ class Simulation:
         self._hints.over(place, request.tokens.view(0, len(request.tokens) - 1))
         self._arrivals.over(place, self._now)
 
-    def _leap(self) -> None:
+    def _leap(self) -> bool:
+        """Take as many steps at once as may be; False if none may."""
         following = self._arrivals.next
-        self._now = leap(
+        self._now, steps, ended = leap(
             self.scheduler,
             lambda place: self._live[place].output,
             self._costs,
@@ -155,6 +155,9 @@ class Simulation:
             float("inf") if following is None else following,
             may_evict=self._may_evict,
         )
+        for place in ended:
+            self._end(place)
+        return steps > 0
 
     def _report(self, wall_seconds: float) -> Report:
         counters, cache = self.scheduler.counters, self.scheduler.cache
