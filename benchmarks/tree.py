@@ -2,8 +2,8 @@
 
     python benchmarks/tree.py [--nodes 1000 10000 100000 1000000] [--rounds 9]
 
-Then what eviction costs under each policy and how long Python's garbage collector stops it, with a tree of the last size
-and the collector set as a worker has it.
+Then what eviction costs under each policy and how long Python's garbage collector stops it, with a tree of the last
+size and the collector set as a worker has it.
 
 Times are medians of several rounds, the best round in parentheses: on a busy machine, read the best. A prompt has
 100,000 tokens; `match` leases all of it, `insert` puts all of it in, `evict` is the whole time of allocations that have

@@ -1,9 +1,9 @@
 """Advances a batch that only decodes by many steps at once, to exactly the state that as many steps would leave.
 
-That is possible while nobody is admitted or preempted, and while no row publishes anything: then all that a step does is
-to give each request a token and now and then a page. Who ends does so in the last of the steps. Pages are taken all at
-once; evicting n pages at once or one by one takes the same ones, in the same order. Hints, though, lapse with the number
-of evicted pages: with the eviction policy `program` nothing is evicted in a leap.
+That is possible while nobody is admitted or preempted, and while no row publishes anything: then all that a step does
+is to give each request a token and now and then a page. Who ends does so in the last of the steps. Pages are taken all
+at once; evicting n pages at once or one by one takes the same ones, in the same order. Hints, though, lapse with the
+number of evicted pages: with the eviction policy `program` nothing is evicted in a leap.
 """
 
 from __future__ import annotations

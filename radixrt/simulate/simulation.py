@@ -93,7 +93,12 @@ class Simulation:
             if following is None:
                 return False
             self._now = max(self._now, following)
+        came: list[tuple[float, int]] = []
         while (arrival := self._arrivals.pop(self._now)) is not None:
+            came.append(arrival)
+        if came:
+            self._hints.came([place for _, place in came])
+        for arrival in came:
             self._add(*arrival)
         return True
 
@@ -103,7 +108,6 @@ class Simulation:
         if self._blocks is not None:
             ids = self._blocks.translate(np.concatenate([prompt, output]))
             prompt, output = ids[: len(prompt)], ids[len(prompt) :]
-        self._hints.came(place)
         work_left = 1 if traced.program is None else self._hints.left[traced.program]
         request = Request(
             id=place,

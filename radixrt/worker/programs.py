@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from radixrt.cache.next_uses import NextUses
 from radixrt.errors import Aborted, InvalidRequest, RadixError
 from radixrt.protocol.events import Event, Failed, Finished, Scored, Tokens
 from radixrt.protocol.ids import pack_ids, unpack_ids
@@ -20,7 +21,6 @@ from radixrt.protocol.sampling import SamplingParams, check
 from radixrt.protocol.terms import check as check_terms
 from radixrt.scheduler.request import Origin
 from radixrt.worker.engine import Completion, Engine, EngineEvent, Progress, fresh_seed
-from radixrt.worker.next_uses import NextUses
 from radixrt.worker.request_tree import Node, Program, prompt_of, subtree
 from radixrt.worker.scoring import ScoreCompletion
 

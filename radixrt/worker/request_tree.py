@@ -58,6 +58,10 @@ class Node:
     error: RadixError | None = None
 
     @property
+    def failed(self) -> bool:
+        return self.error is not None
+
+    @property
     def siblings(self) -> int | None:
         """A number for all that may enter the batch together with it: its parent's other children, its choices."""
         if self.parent is not None:
