@@ -106,6 +106,10 @@ class Programs:
         """Forget every cached prefix that no running request holds."""
         self._engine.scheduler.cache.flush()
 
+    def check_invariants(self) -> None:
+        """Recount cache and queue; raises `BrokenInvariant` where something does not add up."""
+        self._engine.scheduler.check_invariants()
+
     def stats(self) -> Stats:
         """Counters and gauges of engine, scheduler and cache (`dropped_frames` is the process's to fill)."""
         scheduler = self._engine.scheduler

@@ -24,6 +24,7 @@ from radixrt.protocol.messages import (
     SubmitTree,
     WorkerMessage,
 )
+from radixrt.worker.idle_check import IdleCheck
 
 if TYPE_CHECKING:
     from radixrt.worker.programs import Programs
@@ -40,6 +41,7 @@ class Server:
     def __init__(self, socket: zmq.Socket[bytes], programs: Programs) -> None:
         self._socket = socket
         self._programs = programs
+        self._idle_check = IdleCheck(programs)
         self._decoder = msgspec.msgpack.Decoder(ClientMessage)
         self._encoder = msgspec.msgpack.Encoder()
         self._greeted: set[bytes] = set()
@@ -55,7 +57,8 @@ class Server:
         programs.on_grammar(self._wake)
 
     def serve(self) -> NoReturn:
-        """Receive, step and send for ever. What the engine cannot answer with `Failed` comes out as its exception."""
+        """Receive, step and send for ever. What the engine cannot answer with `Failed` comes out as its exception,
+        and so does what an idle check finds."""
         while True:
             if not self._programs.busy or self._programs.stalled:
                 self._sleep()
@@ -64,7 +67,9 @@ class Server:
                 self._send(client, Events(tuple(events)))
 
     def _sleep(self) -> None:
-        """Wait for a frame or a grammar."""
+        """Wait for a frame or a grammar; a long wait is used to check the cache."""
+        if not self._programs.busy and not self._poller.poll(self._idle_check.wait_ms()):
+            self._idle_check.run()
         self._poller.poll()
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_reader, 4096)

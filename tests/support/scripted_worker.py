@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from radixrt.cache.invariants import BrokenInvariant
 from radixrt.config import WorkerConfig
 from radixrt.errors import Aborted, InternalError, InvalidRequest, ModelNotFound
 from radixrt.protocol.events import Event, Failed, Finished, Tokens, Usage
@@ -22,6 +23,8 @@ from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.messages import PROTOCOL_VERSION, Abort, CloseProgram, Stats, SubmitTree, Welcome
 from radixrt.worker.process import main
 
+SPOIL = 507
+"""From now on the cache contradicts itself."""
 BREAK = 508
 """The choice fails after a few tokens, as if the step that computed it had."""
 FAULT = 509
@@ -55,6 +58,7 @@ class ScriptedPrograms:
         self._steps = 0
         self._tokens = 0
         self._aborts = 0
+        self._spoilt = False
 
     @property
     def busy(self) -> bool:
@@ -71,6 +75,7 @@ class ScriptedPrograms:
                 continue
             ids = np.concatenate([unpack_ids(segment.ids) for segment in node.segments])
             for choice in range(node.sampling.n):
+                self._spoilt |= bool(ids[0] == SPOIL)
                 if ids[0] == REFUSE:
                     error = InvalidRequest("refused by order", field="prompt")
                     self._fail(client, message.program, node.id, choice, error)
@@ -96,6 +101,10 @@ class ScriptedPrograms:
 
     def flush_cache(self) -> None:
         self._tokens = 0
+
+    def check_invariants(self) -> None:
+        if self._spoilt:
+            raise BrokenInvariant("spoilt by order")
 
     def stats(self) -> Stats:
         nothing = dict.fromkeys(Stats.__struct_fields__, 0)

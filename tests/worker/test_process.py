@@ -39,6 +39,7 @@ from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Ids
 from tests.client.conftest import StartWorker
 from tests.support.processes import is_running, wait_until
+from tests.support.scripted_worker import SPOIL
 
 ANSWER_SECONDS = 10
 
@@ -103,6 +104,15 @@ def test_a_tree_comes_back_as_events(peer: Peer) -> None:
         events += message.events
     assert [event.text for event in events[:-1]] == [b"A", b"B", b"C"]
     assert all(event.program == 7 for event in events)
+
+
+def test_a_worker_whose_cache_contradicts_itself_ends_when_it_idles(
+    worker: WorkerProcess, peer: Peer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    peer.ask(Hello())
+    peer.send(echo(1, [SPOIL, 65]))
+    assert worker._process.wait(ANSWER_SECONDS) == 1
+    assert "BrokenInvariant: spoilt by order" in capfd.readouterr().err
 
 
 def test_only_the_user_may_enter_the_socket_directory(worker: WorkerProcess, peer: Peer) -> None:
