@@ -73,8 +73,8 @@ def leap(
     if done:
         _advance(scheduler, batch, done)
     ended = [row.request.id for row in batch if row.generated + done == len(row.output)]
-    for request in ended:
-        scheduler.abort(request)  # All that ends are alike to it.
+    for request_id in ended:
+        scheduler.abort(request_id)  # All that ends are alike to it.
     return Leap(now, done, ended)
 
 
