@@ -50,7 +50,7 @@ def load_model(
         # Some checkpoints store the shared matrix a second time.
         found.pop("lm_head.weight", None)
     check_tensors(expected_shapes(config), found)
-    return _build(config, source, kernels, context_length, progress)
+    return build_model(config, source, kernels, context_length, progress)
 
 
 def check_tensors(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
@@ -76,9 +76,14 @@ def _open(files: ModelFiles) -> tuple[ModelConfig, WeightSource]:
     return hf_config.read_config(files.folder / "config.json"), SafetensorsWeights(files.folder)
 
 
-def _build(
-    config: ModelConfig, source: WeightSource, kernels: KernelBackend, context_length: int, progress: Progress | None
+def build_model(
+    config: ModelConfig,
+    source: WeightSource,
+    kernels: KernelBackend,
+    context_length: int,
+    progress: Progress | None = None,
 ) -> Model:
+    """A model of `config` with the tensors of `source`, prepared by `kernels`; see `load_model`, which checks both."""
     prepare = _Preparation(config, source, kernels)
     attention = [
         AttentionShape(config.heads, config.kv_heads, config.head_dim, config.head_dim**-0.5, window)
