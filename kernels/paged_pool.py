@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from radixrt.kernels.interface import KvShape
+from radixrt.kernels.transfer import on_device
 
 
 @dataclass(frozen=True)
@@ -43,5 +44,5 @@ def copy_slots(pool: PagedPool, copies: Sequence[tuple[int, int, int]]) -> None:
     sources, targets, counts = torch.tensor(copies, dtype=torch.int64).unbind(1)
     offsets = torch.cat([torch.arange(n) for n in counts.tolist()])
     where = torch.stack([sources.repeat_interleave(counts), targets.repeat_interleave(counts), offsets])
-    source, target, slot = where.to(pool.data.device).unbind(0)
+    source, target, slot = on_device(where, pool.data.device).unbind(0)
     pool.data[:, target, :, slot] = pool.data[:, source, :, slot]

@@ -6,9 +6,10 @@ exponential decide.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +109,16 @@ class Chosen:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Tokens that a device is choosing."""
+
+    tokens: Tensor
+    """int32 [n], on the device: as `Chosen.tokens`."""
+    read: Callable[[], Chosen]
+    """What was chosen; to be called when the device has done all that was queued for it."""
+
+
 def check_targets(targets: NDArray[np.int32], vocabulary: int) -> None:
     """Raise `IndexError` for one outside the vocabulary."""
     if len(targets) and not 0 <= targets.min() <= targets.max() < vocabulary:
@@ -129,4 +140,17 @@ class Sampler(Protocol):
 
         Raises `IndexError` for a target outside the vocabulary.
         """
+        ...
+
+
+@runtime_checkable
+class DeferredSampler(Sampler, Protocol):
+    """A sampler that queues its work on a device and does not wait for it."""
+
+    def draw(self, logits: Tensor, rows: SamplingRows, vocabulary: int | None = None) -> Drawn:
+        """`sample`, to be read later."""
+        ...
+
+    def begin_score(self, logits: Tensor, targets: NDArray[np.int32]) -> Callable[[], NDArray[np.float64]]:
+        """`score`, to be read later: when the device has done all that was queued for it."""
         ...

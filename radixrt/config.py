@@ -15,6 +15,8 @@ KV_MEMORY_SHARE = 0.25
 """Share of free memory that the KV pool takes on a CPU when `kv_memory` is not given."""
 KV_MEMORY_CEILING = 4 * 2**30
 """... but no more than this many bytes, since a laptop has other things to do."""
+DEVICE_MEMORY_SHARE = 0.9
+"""Share of a GPU's memory that weights, workspace and the KV pool take together when `kv_memory` is not given."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +35,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     page_size: int = 16
     """Tokens a page; a power of two."""
     kv_memory: int | None = None
-    """Bytes of the KV pool. None: a share of free memory (see KV_MEMORY_SHARE)."""
+    """Bytes of the KV pool. None: a share of free memory (see KV_MEMORY_SHARE); on a GPU what is left of its memory
+    (see DEVICE_MEMORY_SHARE)."""
     context_length: int | None = None
     """Longest sequence in tokens. None: the model's own limit."""
     max_running: int = 64
@@ -41,6 +44,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     step_tokens: int = 512
     """Token budget of one step, decode rows and prefill chunks together. No more than this many requests run at once:
     so each that decodes gets a token in every step."""
+    depth: int | None = None
+    """Steps that may be on their way: with 2, one is prepared while the device computes another. None: 1 on a CPU,
+    which does both itself, else 2."""
     max_queue: int = 16_384
     """Most requests that wait; what comes then is refused with `QueueFull`."""
     schedule_policy: str = "lpm"
@@ -64,7 +70,7 @@ def check(config: WorkerConfig) -> None:
         value = getattr(config, name)
         if value < 1:
             raise InvalidRequest(f"{name} is {value}; it must be at least 1", field=name)
-    for name in ("kv_memory", "context_length", "threads"):
+    for name in ("kv_memory", "context_length", "threads", "depth"):
         value = getattr(config, name)
         if value is not None and value < 1:
             raise InvalidRequest(f"{name} is {value}; it must be at least 1", field=name)

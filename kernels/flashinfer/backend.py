@@ -22,9 +22,10 @@ from torch import Tensor
 from radixrt.kernels import paged_pool
 from radixrt.kernels.decoder import Decoder, Step
 from radixrt.kernels.flashinfer.rows import Tables, exact_tables, split_rows
-from radixrt.kernels.flashinfer.wrappers import LAYOUT, WORKSPACE_BYTES, PlannedPart, Wrappers, run, send
+from radixrt.kernels.flashinfer.wrappers import LAYOUT, WORKSPACE_BYTES, PlannedPart, Wrappers, run
 from radixrt.kernels.interface import AttentionShape, BatchLayout, KernelBackend, KvShape, Plan, RawWeight, Weight
 from radixrt.kernels.paged_pool import PagedPool
+from radixrt.kernels.transfer import send
 
 HEAD_DIMS = (64, 128, 256)
 """Head sizes that FlashInfer has kernels for on every GPU that it knows."""

@@ -5,7 +5,6 @@ Tables stay on the CPU for `plan`, which lays out the work there; were they on t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from radixrt.kernels.flashinfer.rows import Part, Tables
 from radixrt.kernels.interface import AttentionShape
+from radixrt.kernels.transfer import send
 
 WORKSPACE_BYTES = 384 * 2**20
 """Of the buffer for partial results. FlashInfer recommends 128 MiB; several heads and long contexts overflow that."""
@@ -115,12 +115,6 @@ def host(array: NDArray[Any], device: torch.device) -> Tensor:
     """int32 on the CPU, where it can be copied to the device without waiting for it."""
     tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int32))
     return tensor.pin_memory() if device.type == "cuda" else tensor
-
-
-def send(arrays: Sequence[NDArray[Any]], device: torch.device) -> tuple[Tensor, ...]:
-    """int32 on the device, in one transfer."""
-    joined = host(np.concatenate(arrays), device).to(device, non_blocking=True)
-    return joined.split([len(array) for array in arrays])
 
 
 def _tables(tables: Tables, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:

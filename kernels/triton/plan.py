@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from radixrt.kernels.interface import AttentionShape, BatchLayout
+from radixrt.kernels.transfer import send
 from radixrt.kernels.triton.levels import Ints, find_levels
 from radixrt.kernels.triton.tiling import Launch, Tiling, attention_tiling
 
@@ -78,7 +78,7 @@ class TritonPlan:
 def plan_step(layout: BatchLayout, dtype: torch.dtype, device: torch.device) -> TritonPlan:
     """Send the layout to the device."""
     arrays = (layout.positions.numpy(), layout.slots.numpy(), layout.pages.numpy())
-    positions, slots, pages = _send(arrays, device)
+    positions, slots, pages = send(arrays, device)
     return TritonPlan(layout, dtype, device, positions, slots, pages)
 
 
@@ -104,7 +104,7 @@ def plan_attention(layout: BatchLayout, shape: AttentionShape, tiling: Tiling, d
     by_token = parts.argsort(kind="stable")
     merged, counts = np.unique(parts, return_counts=True)
     starts = np.concatenate([[0], counts.cumsum()])
-    sent = _send((tiles.entries, merged, starts, by_token, *(own.ravel() for own, _, _ in lists)), device)
+    sent = send((tiles.entries, merged, starts, by_token, *(own.ravel() for own, _, _ in lists)), device)
     return AttentionPlan(
         lists=tuple(
             ItemList(own.view(-1, 6), rows, tiling.keys, launch)
@@ -203,9 +203,3 @@ def _items(tiles: _Tiles, pieces: Ints, block: int) -> tuple[Ints, Ints]:
     starts = tiles.key_starts[tile] + offsets
     columns = (tiles.first_entries[tile], tiles.counts[tile], tiles.tables[tile], starts, starts + keys, first_parts)
     return np.stack(columns, axis=1), tokens[np.repeat(in_parts, tiles.counts[tile])]
-
-
-def _send(arrays: tuple[NDArray[np.generic], ...], device: torch.device) -> tuple[Tensor, ...]:
-    """As int32 on the device, in one transfer."""
-    joined = torch.from_numpy(np.concatenate(arrays, dtype=np.int32, casting="same_kind"))
-    return joined.to(device, non_blocking=True).split([len(array) for array in arrays])

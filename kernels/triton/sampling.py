@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from radixrt.kernels.sampling import Chosen, NoToken, SamplingRows, check_targets
+from radixrt.kernels.sampling import Chosen, Drawn, NoToken, SamplingRows, check_targets
+from radixrt.kernels.transfer import fetch, on_device, send
 from radixrt.kernels.triton.sampling_kernels import (
     add_biases,
     apply_masks,
@@ -36,22 +39,35 @@ class TritonSampler:
         self._device = device
 
     def sample(self, logits: Tensor, rows: SamplingRows, vocabulary: int | None = None) -> Chosen:
+        drawn = self.draw(logits, rows, vocabulary)
+        self._wait()
+        return drawn.read()
+
+    def draw(self, logits: Tensor, rows: SamplingRows, vocabulary: int | None = None) -> Drawn:
         width = logits.shape[1]
         vocabulary = width if vocabulary is None else min(vocabulary, width)
         rows.check(vocabulary)
         chosen = Chosen.room_for(rows, vocabulary)
         if len(rows) == 0:
-            return chosen
+            return Drawn(torch.empty(0, dtype=torch.int32, device=self._device), lambda: chosen)
         tokens = self.choose(logits[:, :vocabulary], rows)
         if vocabulary < width:
             # The largest of numbers among which there is a NaN is NaN, and below nothing.
             finite = logits[:, vocabulary:].amax(dim=1) < torch.inf
             tokens = torch.where(finite, tokens, int(NoToken.NOT_FINITE))
         wanting = np.flatnonzero(rows.rows["logprobs"] >= 0)
+        coming = [fetch(tokens)]
         if len(wanting):
-            self._log_probabilities(logits, tokens, wanting, rows, chosen, vocabulary)
-        chosen.tokens[:] = tokens.cpu().numpy()
-        return chosen
+            parts = self._log_probabilities(logits, tokens, wanting, rows, chosen.best.shape[1], vocabulary)
+            coming += [fetch(part) for part in parts]
+
+        def read() -> Chosen:
+            places = (chosen.tokens, chosen.logprobs, chosen.best, chosen.best_logprobs)
+            for place, came in zip(places, coming, strict=False):
+                place[:] = came.numpy()
+            return chosen
+
+        return Drawn(tokens, read)
 
     def choose(self, logits: Tensor, rows: SamplingRows) -> Tensor:
         """Tokens, or members of `NoToken`, on the device: int32 [n]."""
@@ -101,6 +117,11 @@ class TritonSampler:
         return tokens
 
     def score(self, logits: Tensor, targets: NDArray[np.int32]) -> NDArray[np.float64]:
+        read = self.begin_score(logits, targets)
+        self._wait()
+        return read()
+
+    def begin_score(self, logits: Tensor, targets: NDArray[np.int32]) -> Callable[[], NDArray[np.float64]]:
         logits = _by_rows(logits)
         count, vocabulary = logits.shape
         check_targets(targets, vocabulary)
@@ -111,8 +132,12 @@ class TritonSampler:
             score_targets[(count,)](
                 logits, sent, scores, vocabulary, logits.stride(0), TOKENS=size, enable_fp_fusion=True, num_warps=8
             )
-        result: NDArray[np.float64] = scores.cpu().numpy()
-        return result
+        coming = fetch(scores)
+        return lambda: coming.numpy()
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
 
     def _changed(self, logits: Tensor, rows: SamplingRows) -> Tensor:
         """The logits after penalties, biases and masks; themselves if there are none."""
@@ -130,7 +155,7 @@ class TritonSampler:
         self._forbid(changed, rows)
         if len(masked):
             which, masks_of = self._send(masked, spec["mask"][masked])
-            masks = torch.from_numpy(np.ascontiguousarray(rows.masks)).to(self._device, non_blocking=True)
+            masks = on_device(torch.from_numpy(np.ascontiguousarray(rows.masks)), self._device)
             grid = (len(masked), -(-vocabulary // size))
             apply_masks[grid](
                 changed, which, masks_of, masks, masks.shape[1], vocabulary, TOKENS=size, enable_fp_fusion=True
@@ -182,12 +207,12 @@ class TritonSampler:
         tokens: Tensor,
         wanting: NDArray[np.intp],
         rows: SamplingRows,
-        chosen: Chosen,
+        most: int,
         vocabulary: int,
-    ) -> None:
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`logprobs`, `best` and `best_logprobs` of `Chosen`, on the device."""
         logits = _by_rows(logits)
         count, width = logits.shape
-        most = chosen.best.shape[1]
         which, wanted = self._send(wanting, np.minimum(rows.rows["logprobs"][wanting], vocabulary))
         doubles = torch.zeros(count, 1 + most, dtype=torch.float64, device=self._device)
         logprobs, best_logprobs = doubles.view(-1)[:count], doubles.view(-1)[count:]
@@ -208,19 +233,15 @@ class TritonSampler:
             enable_fp_fusion=True,
             num_warps=8,
         )
-        chosen.logprobs[:] = logprobs.cpu().numpy()
-        chosen.best[:] = best.cpu().numpy()
-        chosen.best_logprobs[:] = best_logprobs.view(count, most).cpu().numpy()
+        return logprobs, best, best_logprobs.view(count, most)
 
     def _send(self, *arrays: NDArray[np.generic]) -> tuple[Tensor, ...]:
         """As int32 on the device, in one transfer."""
-        joined = np.concatenate([np.asarray(array, dtype=np.int32) for array in arrays])
-        return torch.from_numpy(joined).to(self._device, non_blocking=True).split([len(array) for array in arrays])
+        return send(arrays, self._device)
 
     def _send_doubles(self, *arrays: NDArray[np.float64]) -> tuple[Tensor, ...]:
         """As float64 on the device, flat, in one transfer."""
-        joined = np.concatenate([array.ravel() for array in arrays])
-        return torch.from_numpy(joined).to(self._device, non_blocking=True).split([array.size for array in arrays])
+        return send(arrays, self._device, np.float64)
 
 
 def _by_rows(logits: Tensor) -> Tensor:

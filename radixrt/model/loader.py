@@ -37,7 +37,7 @@ def load_model(
     Raises `UnsupportedModel` for an architecture, variant or tensor that is not known, missing or of the wrong shape,
     or for attention that the kernels cannot compute, and `InvalidRequest` for a context longer than the model's.
     """
-    config, source = _open(files)
+    config, source = _open(files, kernels.device)
     if context_length is None:
         context_length = config.max_positions
     elif context_length > config.max_positions:
@@ -67,13 +67,13 @@ def check_tensors(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, t
         raise UnsupportedModel(f"the model's tensors do not fit its configuration: {'; '.join(faults[:5])}{more}")
 
 
-def _open(files: ModelFiles) -> tuple[ModelConfig, WeightSource]:
+def _open(files: ModelFiles, device: torch.device) -> tuple[ModelConfig, WeightSource]:
     if files.gguf is not None:
         file = GgufFile(files.gguf)
         config = gguf_config.read_config(file)
         return config, GgufWeights(file, config)
     assert files.folder is not None
-    return hf_config.read_config(files.folder / "config.json"), SafetensorsWeights(files.folder)
+    return hf_config.read_config(files.folder / "config.json"), SafetensorsWeights(files.folder, device)
 
 
 def build_model(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from radixrt.errors import InternalError
-from radixrt.kernels.sampling import GREEDY, Chosen, NoToken, Sampler, SamplingRows
+from radixrt.kernels.sampling import GREEDY, Chosen, DeferredSampler, Drawn, NoToken, Sampler, SamplingRows
 from radixrt.model.noise import uniform
 from radixrt.protocol.events import TokenLogprob
 from radixrt.protocol.ids import IdArray
@@ -36,7 +38,37 @@ def sample(
     """
     if not specs:
         return ()
-    chosen = sampler.sample(logits, _rows(specs, masks), vocabulary)
+    return _answers(specs, sampler.sample(logits, _rows(specs, masks), vocabulary))
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSamples:
+    """What `begin_sample` has begun."""
+
+    specs: Sequence[SampleSpec]
+    drawn: Drawn
+
+    def read(self) -> tuple[SampledToken | SampleFailure, ...]:
+        """As `sample`; to be called when the device has done all that was queued for it."""
+        return _answers(self.specs, self.drawn.read()) if self.specs else ()
+
+
+def begin_sample(
+    sampler: Sampler,
+    logits: Tensor,
+    specs: Sequence[SampleSpec],
+    masks: NDArray[np.int32] = NO_MASKS,
+    vocabulary: int | None = None,
+) -> PendingSamples:
+    """`sample`, to be read later; a sampler that cannot put it off does it now."""
+    rows = _rows(specs, masks)
+    if isinstance(sampler, DeferredSampler):
+        return PendingSamples(specs, sampler.draw(logits, rows, vocabulary))
+    chosen = sampler.sample(logits, rows, vocabulary)
+    return PendingSamples(specs, Drawn(torch.from_numpy(chosen.tokens), lambda: chosen))
+
+
+def _answers(specs: Sequence[SampleSpec], chosen: Chosen) -> tuple[SampledToken | SampleFailure, ...]:
     return tuple(
         [
             SampledToken(token) if token >= 0 and spec.params.logprobs is None else _answer(place, spec, chosen)

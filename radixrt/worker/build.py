@@ -47,7 +47,8 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     tokenizer = load_tokenizer(files)
     kernels = load_backend(config.kernels, config.dtype, config.device, config.threads, config.activations)
     model = load_model(files, kernels, config.context_length)
-    pages = pool_pages(config, kernels.kv_bytes(model.kv_shape(1, config.page_size)))
+    page_bytes = kernels.kv_bytes(model.kv_shape(1, config.page_size))
+    pages = pool_pages(config, model.config, model.context_length, page_bytes, kernels.device)
     context = min(model.context_length, pages * config.page_size)
     cache = PrefixCache(pages, config.page_size, config.eviction_policy)
     limits = Limits(config.max_running, config.step_tokens, context, config.max_queue)
@@ -55,7 +56,8 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     executor = ModelExecutor(model, kernels, pages, config.page_size, tokenizer.vocabulary_size)
     compiler = GrammarCompiler(tokenizer, config.grammar_backend)
     end_ids = tokenizer.end_ids | derive_turns(tokenizer).end_ids
-    engine = Engine(scheduler, executor, tokenizer, end_ids, compiler)
+    depth = config.depth or (1 if kernels.device.type == "cpu" else 2)
+    engine = Engine(scheduler, executor, tokenizer, end_ids, compiler, depth=depth)
     welcome = Welcome(
         version=PROTOCOL_VERSION,
         model=files.name,

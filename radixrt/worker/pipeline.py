@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from radixrt.protocol.plan import StepPlan, StepResult
+
+
+@runtime_checkable
+class Pending(Protocol):
+    """A step on its way."""
+
+    def result(self) -> StepResult:
+        """What it brought; waits for it. Raises if the step as a whole failed."""
+        ...
 
 
 class Executor(Protocol):
     """Runs step plans."""
 
-    def submit(self, plan: StepPlan) -> StepResult | Future[StepResult]:
+    def submit(self, plan: StepPlan) -> StepResult | Pending:
         """Compute the plan, after all that were submitted before: at once, or where a device works beside Python, soon.
 
-        Raises, here or in the future, if the step as a whole failed; a row's own fault is its `SampleFailure`.
+        Raises, here or when it is waited for, if the step as a whole failed; a row's own fault is its `SampleFailure`.
         """
         ...
 
@@ -33,7 +41,7 @@ class Pipeline:
             raise ValueError(f"a pipeline of depth {depth}; it must be at least 1")
         self._executor = executor
         self._depth = depth
-        self._pending: deque[tuple[StepPlan, StepResult | Exception | Future[StepResult]]] = deque()
+        self._pending: deque[tuple[StepPlan, StepResult | Exception | Pending]] = deque()
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -53,7 +61,7 @@ class Pipeline:
     def take(self) -> tuple[StepPlan, StepResult | Exception]:
         """The oldest plan and its result, or what the step failed with; waits for it."""
         plan, result = self._pending.popleft()
-        if isinstance(result, Future):
+        if isinstance(result, Pending):
             try:
                 result = result.result()
             except Exception as error:

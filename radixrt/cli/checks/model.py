@@ -63,6 +63,8 @@ def check_model(config: WorkerConfig) -> Iterator[Finding]:
 
 
 def _size(files: ModelFiles, config: WorkerConfig) -> Iterator[Finding]:
+    import torch
+
     from radixrt.kernels.interface import KvShape
     from radixrt.kernels.registry import load_backend
     from radixrt.model.describe import config_of
@@ -73,7 +75,8 @@ def _size(files: ModelFiles, config: WorkerConfig) -> Iterator[Finding]:
     kernels = load_backend(config.kernels, config.dtype, config.device, config.threads)
     dtype = kernels.dtype
     count = parameters(model)
-    weights, free = count * dtype.itemsize, free_memory()
+    device = torch.device(config.device)
+    weights, free = count * dtype.itemsize, free_memory(device)
     described = (
         f"{files.name}: {model.architecture}, {model.layers} layers, {count / 1e6:,.0f} M parameters, "
         f"{gibibytes(weights)} in {str(dtype).removeprefix('torch.')}; context up to {model.max_positions:,} tokens"
@@ -84,7 +87,8 @@ def _size(files: ModelFiles, config: WorkerConfig) -> Iterator[Finding]:
     yield Finding("model", "ok", described)
     shape = KvShape(model.layers, 1, config.page_size, model.kv_heads, model.head_dim)
     page_bytes = kernels.kv_bytes(shape)
-    pages = pool_pages(config, page_bytes)
+    context = config.context_length or model.max_positions
+    pages = pool_pages(config, model, context, page_bytes, device, coming=weights)
     room = (
         f"{pages * config.page_size:,} tokens in {pages:,} pages of {config.page_size}, {gibibytes(pages * page_bytes)}"
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -14,20 +15,24 @@ from radixrt.errors import UnsupportedModel
 from radixrt.kernels.interface import RawWeight
 from radixrt.model.weights.raw import raw_weight
 
+_CPU = torch.device("cpu")
 _FORMATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
 
 class SafetensorsWeights:
-    """A `WeightSource` over memory-mapped files; dtypes stay as they are."""
+    """A `WeightSource` over memory-mapped files; dtypes stay as they are.
 
-    def __init__(self, folder: Path) -> None:
+    On a GPU each tensor goes from the file's memory map straight to the device.
+    """
+
+    def __init__(self, folder: Path, device: torch.device = _CPU) -> None:
         self._file_of: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         for path in _files(folder):
             try:
-                file = safe_open(path, framework="pt")
+                file = safe_open(path, framework="pt", device=str(device))
             except (OSError, SafetensorError) as error:
                 raise UnsupportedModel(f"cannot read {path}: {error}") from error
             for name in file.keys():  # noqa: SIM118 (the handle is no mapping)

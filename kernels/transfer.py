@@ -1,0 +1,32 @@
+"""Small arrays on their way to a device and back, with nobody waiting for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
+
+
+def send(arrays: Sequence[NDArray[Any]], device: torch.device, dtype: DTypeLike = np.int32) -> tuple[Tensor, ...]:
+    """The arrays as flat tensors of `dtype` on the device, in one transfer that is only queued."""
+    joined = np.concatenate([np.asarray(array, dtype=dtype).ravel() for array in arrays])
+    return on_device(torch.from_numpy(joined), device).split([array.size for array in arrays])
+
+
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU, copied to the device by a transfer that is only queued."""
+    if device.type == "cuda":
+        # From memory that is not pinned, the driver copies only once it has done all that came before.
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def fetch(tensor: Tensor) -> Tensor:
+    """A tensor of the CPU that holds what `tensor` will hold, once the device has done all that was queued so far."""
+    if tensor.device.type != "cuda":
+        return tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
