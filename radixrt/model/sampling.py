@@ -50,7 +50,7 @@ class PendingSamples:
 
     def read(self) -> tuple[SampledToken | SampleFailure, ...]:
         """As `sample`; to be called when the device has done all that was queued for it."""
-        return _answers(self.specs, self.drawn.read()) if self.specs else ()
+        return _answers(self.specs, self.drawn.read())
 
 
 def begin_sample(
@@ -61,11 +61,17 @@ def begin_sample(
     vocabulary: int | None = None,
 ) -> PendingSamples:
     """`sample`, to be read later; a sampler that cannot put it off does it now."""
+    if not specs:
+        return PendingSamples((), Drawn(torch.empty(0, dtype=torch.int32), _nothing_drawn))
     rows = _rows(specs, masks)
     if isinstance(sampler, DeferredSampler):
         return PendingSamples(specs, sampler.draw(logits, rows, vocabulary))
     chosen = sampler.sample(logits, rows, vocabulary)
     return PendingSamples(specs, Drawn(torch.from_numpy(chosen.tokens), lambda: chosen))
+
+
+def _nothing_drawn() -> Chosen:
+    return Chosen.room_for(SamplingRows(np.full(0, GREEDY)), 0)
 
 
 def _answers(specs: Sequence[SampleSpec], chosen: Chosen) -> tuple[SampledToken | SampleFailure, ...]:

@@ -77,7 +77,7 @@ class _Step:
 
 def idle_share(depth: int) -> float:
     """Of the time that 64 requests decode."""
-    pages, count, steps = 1024, 64, 120
+    pages, count, steps = 1024, 64, 60
     device = FakeDevice(pages)
     scheduler = Scheduler(PrefixCache(pages, PAGE_SIZE), Limits(count, 512, 512))
     engine = Engine(scheduler, device, LetterVocabulary(), frozenset([END_ID]), WordCompiler(), depth=depth)
