@@ -64,25 +64,31 @@ def step_by_operations(kernels: KernelBackend, decoder: Decoder) -> Step:
     [T], the tokens that `layout` places. `logit_tokens`: int64 [n], indices into the step's tokens. Returns float32
     [n, vocabulary].
     """
-    epsilon, last = decoder.epsilon, len(decoder.layers) - 1
-    next_norms = [*(layer.attention_norm for layer in decoder.layers[1:]), decoder.final_norm]
 
     def step(token_ids: Tensor, layout: BatchLayout, kv: Any, logit_tokens: Tensor) -> Tensor:
-        plan = kernels.plan(layout)
-        residual = kernels.embed(token_ids, decoder.embedding)
-        x = kernels.rms_norm(residual, decoder.layers[0].attention_norm, epsilon)
-        for index, (layer, next_norm) in enumerate(zip(decoder.layers, next_norms, strict=True)):
-            x = _attend(kernels, decoder, index, x, kv, plan)
-            if index == last:
-                # Past the last layer's keys and values, only the tokens whose logits are asked for matter.
-                x, residual = x[logit_tokens], residual[logit_tokens]
-            x = layer.output(kernels, x)
-            x, residual = kernels.add_rms_norm(x, residual, layer.mlp_norm, epsilon)
-            x = layer.down(kernels, kernels.silu_multiply(layer.gate_up(kernels, x)))
-            x, residual = kernels.add_rms_norm(x, residual, next_norm, epsilon)
-        return kernels.logits(x, decoder.head)
+        return planned_step(kernels, decoder, token_ids, kernels.plan(layout), kv, logit_tokens)
 
     return step
+
+
+def planned_step(
+    kernels: KernelBackend, decoder: Decoder, token_ids: Tensor, plan: Plan, kv: Any, logit_tokens: Tensor
+) -> Tensor:
+    """A step whose layout the backend has planned."""
+    epsilon, last = decoder.epsilon, len(decoder.layers) - 1
+    next_norms = (*(layer.attention_norm for layer in decoder.layers[1:]), decoder.final_norm)
+    residual = kernels.embed(token_ids, decoder.embedding)
+    x = kernels.rms_norm(residual, decoder.layers[0].attention_norm, epsilon)
+    for index, (layer, next_norm) in enumerate(zip(decoder.layers, next_norms, strict=True)):
+        x = _attend(kernels, decoder, index, x, kv, plan)
+        if index == last:
+            # Past the last layer's keys and values, only the tokens whose logits are asked for matter.
+            x, residual = x[logit_tokens], residual[logit_tokens]
+        x = layer.output(kernels, x)
+        x, residual = kernels.add_rms_norm(x, residual, layer.mlp_norm, epsilon)
+        x = layer.down(kernels, kernels.silu_multiply(layer.gate_up(kernels, x)))
+        x, residual = kernels.add_rms_norm(x, residual, next_norm, epsilon)
+    return kernels.logits(x, decoder.head)
 
 
 def _attend(kernels: KernelBackend, decoder: Decoder, index: int, x: Tensor, kv: Any, plan: Plan) -> Tensor:

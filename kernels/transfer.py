@@ -13,8 +13,16 @@ from torch import Tensor
 
 def send(arrays: Sequence[NDArray[Any]], device: torch.device, dtype: DTypeLike = np.int32) -> tuple[Tensor, ...]:
     """The arrays as flat tensors of `dtype` on the device, in one transfer that is only queued."""
+    return send_joined(arrays, device, dtype)[1]
+
+
+def send_joined(
+    arrays: Sequence[NDArray[Any]], device: torch.device, dtype: DTypeLike = np.int32
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The same, behind the one tensor whose pieces they are."""
     joined = np.concatenate([np.asarray(array, dtype=dtype).ravel() for array in arrays])
-    return on_device(torch.from_numpy(joined), device).split([array.size for array in arrays])
+    buffer = on_device(torch.from_numpy(joined), device)
+    return buffer, buffer.split([array.size for array in arrays])
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -27,7 +27,9 @@ def attend_planned(
     """The same, by the work list given."""
     heads, head_dim = shape.heads, shape.head_dim
     q = q if q.stride(-1) == 1 else q.contiguous()
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    # Tokens that fill a step up have no items: nothing is written for them.
+    make = torch.zeros if plan.filled else torch.empty
+    out = make(q.shape, dtype=q.dtype, device=q.device)
     part_values = torch.empty(attention.parts, heads, head_dim, dtype=torch.float32, device=q.device)
     part_weights = torch.empty(attention.parts, heads, dtype=torch.float32, device=q.device)
     dim = max(16, power_of_two(head_dim))

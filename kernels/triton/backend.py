@@ -14,6 +14,7 @@ from radixrt.kernels.interface import AttentionShape, BatchLayout, KvShape, RawW
 from radixrt.kernels.paged_pool import PagedPool
 from radixrt.kernels.sampling import Sampler
 from radixrt.kernels.triton import attention, fused
+from radixrt.kernels.triton.graphs import CudaCapture, GraphedStep
 from radixrt.kernels.triton.plan import TritonPlan, plan_step
 from radixrt.kernels.triton.sampling import TritonSampler
 
@@ -40,7 +41,7 @@ class TritonBackend:
         return vector.to(self.device, self.dtype)
 
     def whole_step(self, decoder: Decoder) -> Step | None:
-        return None
+        return GraphedStep(self, decoder, CudaCapture()) if self.device.type == "cuda" else None
 
     def check_attention(self, shape: AttentionShape) -> None:
         pass

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from radixrt.kernels.interface import AttentionShape, BatchLayout
-from radixrt.kernels.transfer import send
+from radixrt.kernels.transfer import send_joined
 from radixrt.kernels.triton.levels import Ints, find_levels
-from radixrt.kernels.triton.tiling import Launch, Tiling, attention_tiling
+from radixrt.kernels.triton.tiling import Launch, Tiling, attention_tiling, power_of_two
 
 SHARED_KEYS = 128
 """Keys that several rows must have in common to be read together: parts have to be merged for it."""
 PROGRAMS_A_PROCESSOR = 4
 """So many, when a context is cut up: enough to hide the wait for memory and to even out unequal items."""
+
+_NO_ITEM = (0, 0, 0, 0, 0, -1)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class AttentionPlan:
     """int32 [merged + 1]"""
     part_order: Tensor
     """int32 [parts]: merged token i has the parts `part_order[part_starts[i]:part_starts[i + 1]]`."""
+    buffer: Tensor
+    """All of these and the items, one after another."""
 
 
 @dataclass
@@ -64,26 +68,56 @@ class TritonPlan:
     """int32 [T]"""
     pages: Tensor
     """int32"""
+    buffer: Tensor
+    """All three, one after another."""
+    filled: bool = False
+    """Whether lists are filled up to powers of two, for a captured graph."""
     _attention: dict[tuple[int, int, int | None], AttentionPlan] = field(default_factory=dict)
 
     def attention(self, shape: AttentionShape) -> AttentionPlan:
         """How layers of this shape read the step's keys."""
-        key = (shape.heads // shape.kv_heads, shape.kv_heads, shape.window)
+        key = attention_key(shape)
         if key not in self._attention:
             tiling = attention_tiling(key[0], shape.head_dim, self.dtype, self.device)
-            self._attention[key] = plan_attention(self.layout, shape, tiling, self.device)
+            self._attention[key] = plan_attention(self.layout, shape, tiling, self.device, filled=self.filled)
         return self._attention[key]
+
+    def planned(self) -> tuple[AttentionPlan, ...]:
+        """Of all kinds of layers that were asked for, in that order."""
+        return tuple(self._attention.values())
+
+
+def attention_key(shape: AttentionShape) -> tuple[int, int, int | None]:
+    """What tells kinds of layers apart in a model, where the size of heads is one."""
+    return shape.heads // shape.kv_heads, shape.kv_heads, shape.window
 
 
 def plan_step(layout: BatchLayout, dtype: torch.dtype, device: torch.device) -> TritonPlan:
     """Send the layout to the device."""
     arrays = (layout.positions.numpy(), layout.slots.numpy(), layout.pages.numpy())
-    positions, slots, pages = send(arrays, device)
-    return TritonPlan(layout, dtype, device, positions, slots, pages)
+    buffer, (positions, slots, pages) = send_joined(arrays, device)
+    return TritonPlan(layout, dtype, device, positions, slots, pages, buffer)
 
 
-def plan_attention(layout: BatchLayout, shape: AttentionShape, tiling: Tiling, device: torch.device) -> AttentionPlan:
-    """The work list for layers of this shape."""
+def plan_filled_step(layout: BatchLayout, bucket: int, dtype: torch.dtype, device: torch.device) -> TritonPlan:
+    """A step of single tokens as a graph of `bucket` tokens takes it.
+
+    Positions and slots are row 0's again and again behind the rows' own; the page table ends in pages that none reads.
+    """
+    missing = bucket - len(layout.positions)
+    arrays = (
+        np.pad(layout.positions.numpy(), (0, missing), constant_values=int(layout.positions[0])),
+        np.pad(layout.slots.numpy(), (0, missing), constant_values=int(layout.slots[0])),
+        _filled(layout.pages.numpy(), 0),
+    )
+    buffer, (positions, slots, pages) = send_joined(arrays, device)
+    return TritonPlan(layout, dtype, device, positions, slots, pages, buffer, filled=True)
+
+
+def plan_attention(
+    layout: BatchLayout, shape: AttentionShape, tiling: Tiling, device: torch.device, *, filled: bool = False
+) -> AttentionPlan:
+    """The work list for layers of this shape. `filled`: see `TritonPlan`."""
     group, kv_heads = shape.heads // shape.kv_heads, shape.kv_heads
     tiles = _tiles(layout, group, shape.window, tiling)
     narrow = tiles.counts * group <= tiling.narrow
@@ -104,18 +138,40 @@ def plan_attention(layout: BatchLayout, shape: AttentionShape, tiling: Tiling, d
     by_token = parts.argsort(kind="stable")
     merged, counts = np.unique(parts, return_counts=True)
     starts = np.concatenate([[0], counts.cumsum()])
-    sent = send((tiles.entries, merged, starts, by_token, *(own.ravel() for own, _, _ in lists)), device)
+    arrays = [tiles.entries, merged, starts, by_token, *(own for own, _, _ in lists)]
+    count = len(parts)
+    if filled:
+        tokens = _filled(merged, 0)
+        arrays = [
+            _filled(tiles.entries, 0),
+            tokens,
+            # Tokens without parts of their own: they are looked at, and nothing is written.
+            np.pad(starts, (0, len(tokens) - len(merged)), mode="edge"),
+            _filled(by_token, 0),
+            *(_filled(own, _NO_ITEM) for own, _, _ in lists),
+        ]
+        count = len(arrays[3])
+    buffer, sent = send_joined(arrays, device)
     return AttentionPlan(
         lists=tuple(
             ItemList(own.view(-1, 6), rows, tiling.keys, launch)
             for own, (_, rows, launch) in zip(sent[4:], lists, strict=True)
         ),
         entries=sent[0],
-        parts=len(parts),
+        parts=count,
         merged_tokens=sent[1],
         part_starts=sent[2],
         part_order=sent[3],
+        buffer=buffer,
     )
+
+
+def _filled(rows: Ints, with_: int | tuple[int, ...]) -> Ints:
+    """`rows`, if there are any, and as many more as make them a power of two."""
+    if not len(rows):
+        return rows
+    more = power_of_two(len(rows)) - len(rows)
+    return np.concatenate([rows, np.broadcast_to(np.array(with_, rows.dtype), (more, *rows.shape[1:]))])
 
 
 @dataclass(frozen=True)
