@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,7 +63,7 @@ class TritonSampler:
             coming += [fetch(part) for part in parts]
 
         def read() -> Chosen:
-            places = (chosen.tokens, chosen.logprobs, chosen.best, chosen.best_logprobs)
+            places: tuple[NDArray[Any], ...] = (chosen.tokens, chosen.logprobs, chosen.best, chosen.best_logprobs)
             for place, came in zip(places, coming, strict=False):
                 place[:] = came.numpy()
             return chosen
