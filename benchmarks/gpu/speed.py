@@ -47,7 +47,7 @@ def decode(setting: Setting, kernels: str, found: Findings) -> None:
     batches, context = ((1, 3), 40) if setting.tiny else ((1, 16, 64, 256), 1024)
     pages = -(-context // PAGE_SIZE)
     kv = _filled(model, batches[-1] * pages)
-    token_bytes = model.kv_shape(1, 1).bytes_per_page(model.kernels.dtype)
+    token_bytes = model.kernels.kv_bytes(model.kv_shape(1, 1))
     for batch in batches:
         order = np.random.default_rng(0).permutation(batch * pages).reshape(batch, pages)
         layout = layout_of([1] * batch, [context] * batch, list(order))
