@@ -17,8 +17,9 @@ from radixrt.config import WorkerConfig
 from radixrt.kernels.registry import load_backend
 from radixrt.kernels.sampling import Sampler
 from radixrt.model.loader import load_model
+from radixrt.model.sampling import PendingSamples
 from radixrt.protocol.ids import IdArray, as_ids
-from radixrt.protocol.plan import SampledToken, SampleSpec, StepPlan, StepResult
+from radixrt.protocol.plan import SampleSpec, StepPlan
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.scheduler.scheduler import Limits, Scheduler
 from radixrt.text.model_files import find_model
@@ -27,6 +28,7 @@ from radixrt.worker import executor
 from radixrt.worker.build import build_engine
 from radixrt.worker.engine import Completion, Engine
 from radixrt.worker.executor import ModelExecutor
+from radixrt.worker.pipeline import Pending
 from tests.support.word_grammars import WordCompiler
 
 PAGES, PAGE_SIZE = 512, 16
@@ -45,7 +47,7 @@ class Bench:
         self.logits: list[Tensor] = []
         self.watched = -1
         inner = ModelExecutor(model, kernels, PAGES, PAGE_SIZE)
-        sample = executor.sample
+        begin_sample = executor.begin_sample
 
         def keep_logits(
             sampler: Sampler,
@@ -53,15 +55,15 @@ class Bench:
             specs: Sequence[SampleSpec],
             masks: NDArray[np.int32],
             vocabulary: int | None,
-        ) -> tuple[SampledToken, ...]:
+        ) -> PendingSamples:
             self.logits += [row.clone() for row, spec in zip(logits, specs, strict=True) if spec.seed == self.watched]
-            return sample(sampler, logits, specs, masks, vocabulary)  # type: ignore[return-value]
+            return begin_sample(sampler, logits, specs, masks, vocabulary)
 
-        monkeypatch.setattr(executor, "sample", keep_logits)
+        monkeypatch.setattr(executor, "begin_sample", keep_logits)
         bench = self
 
         class Recording:
-            def submit(self, plan: StepPlan) -> StepResult:
+            def submit(self, plan: StepPlan) -> Pending:
                 bench.plans.append(plan)
                 return inner.submit(plan)
 
