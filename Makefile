@@ -64,9 +64,10 @@ fmt: setup ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# All but the check of a GPU, and what the others import.
+BENCHMARKS = $(filter-out agreement gpu_check kernel_attention,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
 bench: setup ## run all of benchmarks/
-	@set -e; for script in $(wildcard benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done
-	$(BIN)/python -m benchmarks.programs
+	@set -e; for name in $(BENCHMARKS) programs; do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
 
 clean: ## remove caches and build output; .venv stays
 	rm -rf build dist kernels/cpu/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

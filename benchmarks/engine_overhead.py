@@ -1,6 +1,6 @@
 """What a decode step costs besides the model: plan, what the sampled tokens mean, apply, events.
 
-    python benchmarks/engine_overhead.py [--rows 1 8 32 64] [--steps 2000]
+    python -m benchmarks.engine_overhead [--rows 1 8 32 64] [--steps 2000]
 
 The engine, the scheduler and the cache are the worker's own; the executor gives each sampled row a letter at once and
 its time does not count. Times are processor time of the one thread, in microseconds a step; `programs` adds what the

@@ -1,6 +1,6 @@
 """The native kernels' shares of what this machine does at best, measured in turns in the same run.
 
-    python benchmarks/kernels.py [--threads 2] [--level avx512] [--rounds 40] [--formats Q4_1 ...] [--shapes 960x576]
+    python -m benchmarks.kernels [--threads 2] [--level avx512] [--rounds 40] [--formats Q4_1 ...] [--shapes 960x576]
 
 A product of one row is held against a plain read of as many bytes (its weights), one of more rows against the dot
 product instruction running from registers. Shares are medians over rounds, the best round in parentheses: on a busy

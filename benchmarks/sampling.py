@@ -1,6 +1,6 @@
 """What choosing a token costs: microseconds a row, specs to tokens, natively and in NumPy.
 
-    python benchmarks/sampling.py [--rows 1 8 32] [--vocabulary 49152] [--threads N] [--rounds 15]
+    python -m benchmarks.sampling [--rows 1 8 32] [--vocabulary 49152] [--threads N] [--rounds 15]
 
 Logits are normal numbers times three, which is about as flat as a language model's. The times of all samplers are taken
 in turn, and the median is shown. `read` is how long it takes to read the logits, at the speed of NumPy's maximum.

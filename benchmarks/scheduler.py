@@ -1,6 +1,6 @@
 """What a step's scheduling costs on the processor, with a full batch and a long queue, at several sizes of the tree.
 
-    python benchmarks/scheduler.py [--running 64] [--waiting 1000] [--nodes 1000 100000 1000000] [--steps 2000]
+    python -m benchmarks.scheduler [--running 64] [--waiting 1000] [--nodes 1000 100000 1000000] [--steps 2000]
 
 `plan` is everything up to the finished step plan, batch assembly included; `apply` takes in what the step brought.
 There is no model: each row that ends at its last known token gets a token at once. Prompts are a few shared stems with

@@ -1,6 +1,6 @@
 """The longest gap between two tokens that a long prompt causes beside requests that decode, on a real model.
 
-    python benchmarks/token_gaps.py [--model smollm2-135m] [--prompt 6000] [--decoders 16] [--step-tokens 512 128]
+    python -m benchmarks.token_gaps [--model smollm2-135m] [--prompt 6000] [--decoders 16] [--step-tokens 512 128]
 
 Wall clock; the first line of each measurement is what decoding costs with no prompt beside it.
 """

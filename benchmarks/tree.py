@@ -1,6 +1,6 @@
 """What the prefix tree costs, from 10^3 to 10^6 nodes and in its extremes.
 
-    python benchmarks/tree.py [--nodes 1000 10000 100000 1000000] [--rounds 9]
+    python -m benchmarks.tree [--nodes 1000 10000 100000 1000000] [--rounds 9]
 
 Then what eviction costs under each policy and how long Python's garbage collector stops it, with a tree of the last
 size and the collector set as a worker has it.
