@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,8 +13,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from radixrt.client.scoring import TokenScores, score_prompt
+from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Finished, Piece
-from radixrt.protocol.ids import unpack_ids
+from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
+from radixrt.protocol.segments import Ids
 from radixrt.server.body import read_body
 from radixrt.server.calls import Call, encode, ids_of
 from radixrt.server.documentation import json_body
@@ -26,6 +31,7 @@ from radixrt.text.tokenizer import Tokenizer
 
 _DEFAULT_MAX_TOKENS = 128
 """SGLang's."""
+NO_PROMPT_LOGPROBS = -1
 _PREFIX = "sampling_params."
 
 
@@ -42,6 +48,8 @@ class GenerateRequest(PromptFields, kw_only=True):
     sampling_params: NativeSampling = msgspec.field(default_factory=NativeSampling)
     return_logprob: bool | None = None
     top_logprobs_num: int | None = None
+    logprob_start_len: int = NO_PROMPT_LOGPROBS
+    """With `return_logprob`: the first of the prompt's tokens whose log-probability is told, too; -1: none."""
     stream: bool | None = None
     incremental: bool | None = None
     """Whether each chunk of a stream has only what is new, not (as SGLang's) all so far."""
@@ -65,14 +73,35 @@ def routes(parts: Parts) -> APIRouter:
         )
         with naming({"prompt": name, "role": name, "messages": name}):
             ids = [await encode(frontend, segments) for segments in given]
+        scores = await while_connected(request.receive, _prompt_logprobs(parts, body, ids))
         call = Call(parts, ids, wanted, name, terms(body))
-        reply = _Reply(frontend.tokenizer, incremental=bool(body.incremental))
+        reply = _Reply(frontend.tokenizer, scores, call.choices, incremental=bool(body.incremental))
         if body.stream:
             return await stream(request, reply.chunks(call))
         results = await while_connected(request.receive, reply.whole(call))
         return json_reply(results if is_batch(body) or call.choices > 1 else results[0])
 
     return router
+
+
+async def _prompt_logprobs(parts: Parts, body: GenerateRequest, prompts: Sequence[IdArray]) -> list[TokenScores]:
+    """What was asked for of each prompt; empty if nothing was. The prompts are in the cache afterwards."""
+    start = body.logprob_start_len
+    if start == NO_PROMPT_LOGPROBS:
+        return []
+    if not body.return_logprob:
+        raise InvalidRequest("logprob_start_len is given without return_logprob", field="logprob_start_len")
+    shortest = min(len(ids) for ids in prompts)
+    if not 0 <= start <= shortest:
+        raise InvalidRequest(
+            f"logprob_start_len is {start}; it must be from 0 to {shortest}, the tokens of the prompt, or -1 for none",
+            field="logprob_start_len",
+        )
+    opened = partial(parts.supervisor.open, terms=terms(body))
+    scored = await asyncio.gather(
+        *(score_prompt(opened, parts.frontend, [Ids(pack_ids(ids))], start) for ids in prompts)
+    )
+    return [one.tokens for one in scored]
 
 
 def _limit(given: NativeSampling) -> int:
@@ -92,9 +121,13 @@ def _merged(given: NativeSampling) -> NativeSampling:
 class _Reply:
     """Writes one request's reply, whole or in chunks."""
 
-    def __init__(self, tokenizer: Tokenizer, *, incremental: bool) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, prompt_scores: Sequence[TokenScores], choices: int, *, incremental: bool
+    ) -> None:
         self._id = uuid.uuid4().hex
         self._tokenizer = tokenizer
+        self._prompt_scores = prompt_scores
+        self._choices = choices
         self._incremental = incremental
 
     async def whole(self, call: Call) -> list[dict[str, Any]]:
@@ -133,6 +166,10 @@ class _Reply:
                 "context_ids": ids_of(pieces if context is None else context)[: end.kept]
                 + unpack_ids(end.tail).tolist(),
             }
+            if self._prompt_scores:
+                scores = self._prompt_scores[index // self._choices]
+                pairs = zip(scores.logprobs, scores.ids.tolist(), strict=True)
+                meta["input_token_logprobs"] = [list(pair) for pair in pairs]
         logprobs = [logprob for piece in pieces for logprob in piece.logprobs]
         if logprobs:
             meta["output_token_logprobs"] = [[one.logprob, one.token] for one in logprobs]

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.server.conftest import RunningServer
 from tests.server.replies import chunks
@@ -99,3 +100,54 @@ def test_sampling_parameters_have_openais_names_too(http: httpx.Client) -> None:
     assert len(reply["output_ids"]) == 3
     seeded = [generate(http, {"temperature": 1, name: 5}, text="One")["text"] for name in ("seed", "sampling_seed")]
     assert seeded[0] == seeded[1]
+
+
+def prompt_logprobs(http: httpx.Client, ids: list[int], start: int) -> Any:
+    reply = generate(http, {"max_new_tokens": 1}, input_ids=ids, return_logprob=True, logprob_start_len=start)
+    return reply["meta_info"]
+
+
+def test_log_probabilities_of_the_prompt_are_those_of_a_run_without_a_cache(http: httpx.Client) -> None:
+    """C12: from any start, cold, wholly cached, and behind a prefix that another prompt left in the cache."""
+    ids = list(range(100, 140))
+    other = ids[:20] + list(range(300, 320))
+    http.post("/flush_cache")
+    cold = prompt_logprobs(http, ids, 0)
+    assert cold["input_token_logprobs"][0] == [None, ids[0]]
+    assert [token for _, token in cold["input_token_logprobs"]] == ids
+    assert all(value < 0 for value, _ in cold["input_token_logprobs"][1:])
+    for start in (0, 1, 20, 39, 40):
+        warm = prompt_logprobs(http, ids, start)
+        assert warm["input_token_logprobs"] == cold["input_token_logprobs"][start:]
+        assert warm["cached_tokens"] == 39, "the generation itself was not served from the cache"
+    assert prompt_logprobs(http, other, 0)["input_token_logprobs"][:20] == cold["input_token_logprobs"][:20]
+    behind = prompt_logprobs(http, other, 25)["input_token_logprobs"]
+    http.post("/flush_cache")
+    assert prompt_logprobs(http, other, 25)["input_token_logprobs"] == behind
+
+
+def test_by_default_no_log_probabilities_of_the_prompt_are_told(http: httpx.Client) -> None:
+    ids = list(range(100, 140))
+    assert "input_token_logprobs" not in generate(http, input_ids=ids, return_logprob=True)["meta_info"]
+    assert "input_token_logprobs" not in prompt_logprobs(http, ids, -1)
+
+
+@pytest.mark.parametrize("start", [41, -2])
+def test_a_start_that_the_prompt_does_not_have_is_refused(http: httpx.Client, start: int) -> None:
+    body = {"input_ids": list(range(100, 140)), "return_logprob": True, "logprob_start_len": start}
+    reply = http.post(PATH, json=body)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == "logprob_start_len"
+
+
+def test_a_start_without_log_probabilities_is_refused(http: httpx.Client) -> None:
+    reply = http.post(PATH, json={"text": "So", "logprob_start_len": 0})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == "logprob_start_len"
+
+
+def test_each_prompt_of_a_list_has_its_own_log_probabilities(http: httpx.Client) -> None:
+    prompts = [[200, 201, 202], [300, 301, 302, 303]]
+    replies = generate(http, {"n": 2}, input_ids=prompts, return_logprob=True, logprob_start_len=1)
+    told = [[token for _, token in reply["meta_info"]["input_token_logprobs"]] for reply in replies]
+    assert told == [[201, 202], [201, 202], [301, 302, 303], [301, 302, 303]]
