@@ -40,8 +40,8 @@ demo: setup ## ten agents over one shared setting, then a JSON object over HTTP,
 	$(BIN)/python examples/few_shot_agents.py
 	$(BIN)/python examples/json_over_http.py
 
-test: lint ## lint, types and every test but the long ones
-	$(PYTEST) -m 'not long'
+test: lint ## lint, types and every test but the long ones and those of lesser processors' kernels
+	$(PYTEST) -m 'not long and not level'
 
 sanitize: setup ## the native kernels' tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
 	$(CMAKE) -B build/sanitize -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRADIXRT_SANITIZE=address,undefined \

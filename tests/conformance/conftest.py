@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from _pytest.mark.structures import ParameterSet
 
 from radixrt.kernels.interface import KernelBackend
 from radixrt.kernels.registry import available_backends, load_backend
@@ -49,6 +50,19 @@ BACKENDS = [
     for dtype in dtypes
 ]
 EXACT_BACKENDS = [choice for choice in BACKENDS if choice.load().exact_rows]
+BEST_LEVEL = next((choice.name for choice in BACKENDS if choice.name.startswith("cpu:")), None)
+
+
+def parameters(choices: list[Choice]) -> list[ParameterSet]:
+    """The levels of the native kernels below the machine's best one are marked, to be left to longer runs."""
+    return [
+        pytest.param(
+            choice,
+            id=str(choice),
+            marks=[pytest.mark.level] if choice.name.startswith("cpu:") and choice.name != BEST_LEVEL else [],
+        )
+        for choice in choices
+    ]
 
 
 @dataclass(frozen=True)
@@ -61,13 +75,13 @@ class Extent:
     """Of operations on rows."""
 
 
-@pytest.fixture(params=BACKENDS, ids=str)
+@pytest.fixture(params=parameters(BACKENDS))
 def backend(request: pytest.FixtureRequest) -> KernelBackend:
     choice: Choice = request.param
     return choice.load()
 
 
-@pytest.fixture(params=EXACT_BACKENDS, ids=str)
+@pytest.fixture(params=parameters(EXACT_BACKENDS))
 def exact_backend(request: pytest.FixtureRequest) -> KernelBackend:
     choice: Choice = request.param
     return choice.load()

@@ -37,7 +37,7 @@ KERNELS = {
 @pytest.mark.parametrize(
     ("target", "dtype"),
     [
-        pytest.param("cuda 90 32", "bfloat16"),
+        pytest.param("cuda 90 32", "bfloat16", marks=pytest.mark.long),
         pytest.param("cuda 90 32", "float32", marks=pytest.mark.long),
         pytest.param("cuda 90 32", "float16", marks=pytest.mark.long),
         pytest.param("cuda 75 32", "float16", marks=pytest.mark.long),
