@@ -16,6 +16,8 @@ import pytest
 from radixrt.kernels.cpu import availability
 from tests.import_rules import ROOT
 
+pytestmark = pytest.mark.long  # they are compiled first
+
 SANITIZER = os.environ.get("RADIXRT_SANITIZE")
 AARCH64 = 183
 """An ELF file's number for the machine that it is for."""
