@@ -53,6 +53,14 @@ def ids_of(pieces: Sequence[Piece]) -> list[int]:
     return ids
 
 
+def check_generations(prompts: int, choices: int, prompt_name: str) -> None:
+    """Raise `InvalidRequest` for more than one request may ask for."""
+    if prompts * choices > MAX_GENERATIONS:
+        raise InvalidRequest(
+            f"{prompts} prompts with n = {choices} are more than {MAX_GENERATIONS} generations", field=prompt_name
+        )
+
+
 class Call:
     """The generations of one request, open inside `with`: to leave it early is to abort them.
 
@@ -64,11 +72,7 @@ class Call:
     ) -> None:
         self.choices = sampling.params.n
         self._names = {**sampling.names, "prompt": prompt_name}
-        if len(prompts) * self.choices > MAX_GENERATIONS:
-            raise InvalidRequest(
-                f"{len(prompts)} prompts with n = {self.choices} are more than {MAX_GENERATIONS} generations",
-                field=prompt_name,
-            )
+        check_generations(len(prompts), self.choices, prompt_name)
         self._metrics = parts.metrics
         self._arrival = monotonic()
         self._nodes = [

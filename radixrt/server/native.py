@@ -19,7 +19,7 @@ from radixrt.protocol.events import Finished, Piece
 from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
 from radixrt.protocol.segments import Ids
 from radixrt.server.body import read_body
-from radixrt.server.calls import Call, encode, ids_of
+from radixrt.server.calls import Call, check_generations, encode, ids_of
 from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
 from radixrt.server.fields import SamplingFields, sampling, terms
@@ -73,7 +73,9 @@ def routes(parts: Parts) -> APIRouter:
         )
         with naming({"prompt": name, "role": name, "messages": name}):
             ids = [await encode(frontend, segments) for segments in given]
-        scores = await while_connected(request.receive, _prompt_logprobs(parts, body, ids))
+        check_generations(len(ids), wanted.params.n, name)
+        with naming({"prompt": name}):
+            scores = await while_connected(request.receive, _prompt_logprobs(parts, body, ids))
         call = Call(parts, ids, wanted, name, terms(body))
         reply = _Reply(frontend.tokenizer, scores, call.choices, incremental=bool(body.incremental))
         if body.stream:
@@ -98,10 +100,14 @@ async def _prompt_logprobs(parts: Parts, body: GenerateRequest, prompts: Sequenc
             field="logprob_start_len",
         )
     opened = partial(parts.supervisor.open, terms=terms(body))
-    scored = await asyncio.gather(
-        *(score_prompt(opened, parts.frontend, [Ids(pack_ids(ids))], start) for ids in prompts)
-    )
-    return [one.tokens for one in scored]
+    scorings = [
+        asyncio.ensure_future(score_prompt(opened, parts.frontend, [Ids(pack_ids(ids))], start)) for ids in prompts
+    ]
+    try:
+        return [one.tokens for one in await asyncio.gather(*scorings)]
+    finally:
+        for scoring in scorings:
+            scoring.cancel()  # where one has failed, nobody waits for the others
 
 
 def _limit(given: NativeSampling) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from radixrt.server.calls import MAX_GENERATIONS
 from tests.server.conftest import RunningServer
 from tests.server.replies import chunks
 
@@ -151,3 +152,32 @@ def test_each_prompt_of_a_list_has_its_own_log_probabilities(http: httpx.Client)
     replies = generate(http, {"n": 2}, input_ids=prompts, return_logprob=True, logprob_start_len=1)
     told = [[token for _, token in reply["meta_info"]["input_token_logprobs"]] for reply in replies]
     assert told == [[201, 202], [201, 202], [301, 302, 303], [301, 302, 303]]
+
+
+def test_a_streams_last_chunk_has_the_log_probabilities_of_the_prompt(http: httpx.Client) -> None:
+    ids = list(range(100, 110))
+    expected = prompt_logprobs(http, ids, 2)["input_token_logprobs"]
+    body = {"input_ids": ids, "sampling_params": GREEDY, "return_logprob": True, "logprob_start_len": 2}
+    *earlier, last = chunks(http, PATH, {**body, "stream": True})
+    assert earlier
+    assert all("input_token_logprobs" not in chunk["meta_info"] for chunk in earlier)
+    assert last["meta_info"]["input_token_logprobs"] == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"input_ids": [[100, 101]] * (MAX_GENERATIONS + 1)}, "input_ids"),
+        ({"input_ids": [[100, 101], [100] * 100_000]}, "input_ids"),
+        ({"input_ids": []}, "input_ids"),
+        ({"text": []}, "text"),
+    ],
+    ids=["too many", "too long", "empty", "no prompts"],
+)
+def test_prompts_that_cannot_be_scored_are_refused(
+    server: RunningServer, http: httpx.Client, body: dict[str, Any], field: str
+) -> None:
+    reply = http.post(PATH, json={**body, "return_logprob": True, "logprob_start_len": 0})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"].partition("[")[0] == field
+    assert len(generate(http, text="Once")["output_ids"]) == 8
