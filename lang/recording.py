@@ -14,6 +14,7 @@ from typing import Any
 
 from radixrt.client.backend import Backend
 from radixrt.errors import InvalidRequest, UnknownVariable
+from radixrt.lang import demands
 from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.expressions import Constant, Expression, Gen, RoleEdge, Select
 from radixrt.lang.options import sampling_params
@@ -23,6 +24,7 @@ from radixrt.lang.signals import Signal
 from radixrt.lang.tree import (
     ForkNode,
     GenNode,
+    JoinNode,
     Node,
     RoleNode,
     SelectNode,
@@ -106,6 +108,8 @@ class Branch(Strand):
             for piece in expression.pieces():
                 match piece:
                     case Constant():
+                        if piece.raw:
+                            demands.check_raw(self.recorder.backend)
                         self._add_text(piece.text, Raw(piece.text) if piece.raw else Text(piece.text))
                     case RoleEdge():
                         self._add_role(piece)
@@ -235,6 +239,7 @@ class Branch(Strand):
         if piece.edge == "end" and self._open_turn != piece.role:
             inside = f"a {self._open_turn} turn" if self._open_turn else "no turn"
             raise InvalidRequest(f"a {piece.role} turn ends here, but {inside} is open", field="role")
+        demands.check_role(self.recorder.backend, piece.role)
         text = self.recorder.backend.role_text(self._turns, piece.role, piece.edge)
         self.head = RoleNode(self.head, piece.role, piece.edge, text)
         self._pending.append(Role(piece.role, piece.edge))
@@ -246,6 +251,7 @@ class Branch(Strand):
 
     def _add_gen(self, piece: Gen) -> None:
         sampling = sampling_params(piece.options, self.recorder.defaults)
+        demands.check_gen(self.recorder.backend, sampling, self._open_turn, turn_has_text=self._turn_has_text())
         generation = Generation(
             self.recorder.program,
             self.place,
@@ -256,7 +262,14 @@ class Branch(Strand):
         self._send(generation, sampling=sampling)
         self._add_generation(GenNode(self.head, piece.name, generation))
 
+    def _turn_has_text(self) -> bool:
+        head = self.head
+        while isinstance(head, ForkNode | JoinNode):
+            head = head.parent
+        return self._open_turn is not None and not isinstance(head, RoleNode)
+
     def _add_select(self, piece: Select) -> None:
+        demands.check_select(self.recorder.backend)
         selection = Selection(
             self.recorder.program,
             self.place,

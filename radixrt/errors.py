@@ -30,6 +30,10 @@ class MissingChoices(InvalidRequest, AssertionError):
     """A `select` without options. SGLang asserts that there are some, so programs written for it may catch that."""
 
 
+class NotSupported(InvalidRequest):
+    """The chosen backend cannot do that: `field` names what was asked of it."""
+
+
 class PromptTooLong(InvalidRequest):
     """The prompt can never fit the model's context or the KV pool; the message has the numbers."""
 
@@ -108,6 +112,7 @@ _BY_NAME: dict[str, type[RadixError]] = {
     kind.__name__: kind
     for kind in (
         InvalidRequest,
+        NotSupported,
         PromptTooLong,
         InvalidConstraint,
         QueueFull,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from radixrt.protocol.constraint import CONSTRAINT_NAMES
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.terms import NO_TERMS, ProgramTerms
 
 
@@ -33,8 +36,44 @@ class Session(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend can do. A program that asks for more is refused where it appends the expression (`lang.demands`).
+
+    The defaults are all that there is: what a `Runtime` can do.
+    """
+
+    options: frozenset[str] = frozenset(SamplingParams.__struct_fields__) - {"constraint"}
+    """The sampling parameters that it honours when they differ from their defaults."""
+    constraints: frozenset[str] = frozenset(CONSTRAINT_NAMES)
+    """The constraints that it enforces, by the names that users give them."""
+    select: bool = True
+    """Whether it scores options."""
+    raw: bool = True
+    """Whether it takes rendered prompts."""
+    roles: frozenset[str] | None = None
+    """The roles that its turns may have. None: whatever the chat template says."""
+    only_in_turns: bool = False
+    """Whether it generates in assistant turns only, as chat APIs do."""
+    continues_turns: bool = True
+    """Whether it goes on with a turn that has text already."""
+
+
+EVERYTHING = Capabilities()
+
+
 class Backend(Protocol):
     """Where programs run."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; does not change."""
+        ...
 
     def open_program(self, on_event: Callable[[TextEvent], None], terms: ProgramTerms = NO_TERMS) -> Session:
         """Open a program. `on_event` is called on the event loop's thread: pieces, then one end a choice.

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Literal, TypeAlias, TypeGuard, cast, overload
 
+from radixrt.client.backend import EVERYTHING
 from radixrt.client.connection import WorkerConnection
 from radixrt.client.generation import (
     Gathering,
@@ -51,6 +52,8 @@ class Runtime:
     It is a `client.backend.Backend`, so programs run on it; its other methods may be called from any thread.
     """
 
+    name = "Runtime"
+    capabilities = EVERYTHING
     info: Welcome
     """What the worker runs, and its limits."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from radixrt.client.backend import EVERYTHING, Capabilities
 from radixrt.client.loop import shared_loop
 from radixrt.errors import RadixError
 from radixrt.protocol.events import Failed, Finished, FinishReason, Piece, ScoredTokens, Scores, TextEvent, Usage
@@ -67,6 +68,8 @@ class Scripted:
     """Of a select behind a prompt: what it fails with."""
     chosen: dict[int, int] = field(default_factory=dict)
     """What was chosen, by node."""
+    name: str = "scripted"
+    capabilities: Capabilities = EVERYTHING
 
     def open_program(self, on_event: Callable[[TextEvent], None], terms: ProgramTerms = NO_TERMS) -> ScriptedSession:
         self.terms.append(terms)
