@@ -76,9 +76,9 @@ def test_a_part_that_crashes_fails_or_misses_its_target_takes_no_other_with_it(t
 
 
 def test_a_part_that_hangs_is_ended_and_says_where_it_was(tmp_path: Path) -> None:
-    (outcome,) = run_together([("hangs", hangs)], 5.0, tmp_path)
+    (outcome,) = run_together([("hangs", hangs)], 3.0, tmp_path)
     assert outcome.fault is not None
-    assert outcome.fault.startswith("no end after 5 s")
+    assert outcome.fault.startswith("no end after 3 s")
     assert "in hangs" in outcome.fault
     assert [finding.what for finding in outcome.findings] == ["before it hung"]
     assert not outcome.passed

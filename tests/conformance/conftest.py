@@ -8,7 +8,9 @@ those that say that they keep it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 import torch
@@ -100,22 +102,33 @@ def random() -> torch.Generator:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """An interpreted backend takes each set of a test's other parameters in one dtype, in turn; the rest is long.
+    """Of what is slow, each set of a test's other parameters is taken in one dtype, in turn; the rest is long.
 
-    Of a dozen sets and more it takes half.
+    Slow are an interpreted backend, of whose sets, if they are a dozen or more, a third is taken, and the row rule's
+    long sequences on `reference`, which reads keys of any dtype in float32.
     """
-    tests: dict[tuple[object, str], list[pytest.Item]] = defaultdict(list)
+    tests: dict[tuple[Callable[..., object], str], dict[Choice, list[pytest.Item]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for item in items:
-        choice = (
-            item.callspec.params.get("backend")
-            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-            else None
-        )
-        if isinstance(choice, Choice) and choice.interpreted:
-            tests[item.function, choice.dtype].append(item)
-    dtypes = sorted({dtype for _, dtype in tests})
-    for (_, dtype), sets in tests.items():
-        turns = len(dtypes) * (2 if len(sets) >= 12 else 1)
-        for index, item in enumerate(sets):
-            if index % turns != dtypes.index(dtype):
-                item.add_marker("long")
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            parameters = item.callspec.params
+            choice = parameters.get("backend") or parameters.get("exact_backend")
+            if isinstance(choice, Choice) and (choice.interpreted or _is_slow_on_reference(item, choice)):
+                tests[item.function, choice.name][choice].append(item)
+    for (function, _), by_choice in tests.items():
+        # Drawn for each test, so that turns do not fall in step with any one parameter.
+        draw = Random(f"{function.__name__}6")
+        choices = draw.sample(list(by_choice), len(by_choice))
+        for turn, choice in enumerate(choices):
+            sets = by_choice[choice]
+            order = Random(function.__name__).sample(range(len(sets)), len(sets))
+            taken = order[: -(-len(sets) // 3)] if choice.interpreted and len(sets) >= 12 else order
+            kept = set(taken[turn :: len(choices)])
+            for index, item in enumerate(sets):
+                if index not in kept:
+                    item.add_marker("long")
+
+
+def _is_slow_on_reference(item: pytest.Item, choice: Choice) -> bool:
+    return choice.name == "reference" and item.path.stem == "test_attention_bits"

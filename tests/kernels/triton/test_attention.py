@@ -21,17 +21,17 @@ def test_a_context_in_pieces_agrees_with_the_oracle(device: torch.device, window
 
     shape = AttentionShape(4, 2, 32, 0.2, window)
     random = torch.Generator().manual_seed(4)
-    tokens, short = (random_tokens(n, shape, torch.float32, random) for n in (260, 40))
+    tokens, short = (random_tokens(n, shape, torch.float32, random) for n in (140, 40))
     backend = load_backend("triton", "float32", str(device))
     kv = backend.allocate_kv(KvShape(1, 32, 16, 2, 32))
-    unturned = torch.cat([torch.ones(260, 16), torch.zeros(260, 16)], dim=1).to(device)
+    unturned = torch.cat([torch.ones(140, 16), torch.zeros(140, 16)], dim=1).to(device)
     tiling = attention_tiling(2, 32, torch.float32, device)
     tiling = replace(tiling, processors=1000, narrow_split=64, wide_split=64)
-    pages, other = list(range(17)), list(range(20, 23))
+    pages, other = list(range(9)), list(range(20, 23))
     for rows in (
-        [Row(tokens, 0, 220, pages)],
-        [Row(tokens, 220, 259, pages), Row(short, 0, 39, other)],
-        [Row(short, 39, 40, other), Row(tokens, 259, 260, pages)],
+        [Row(tokens, 0, 130, pages)],
+        [Row(tokens, 130, 139, pages), Row(short, 0, 39, other)],
+        [Row(short, 39, 40, other), Row(tokens, 139, 140, pages)],
     ):
         placed = layout(rows, 16)
         plan = backend.plan(placed)

@@ -38,7 +38,7 @@ def generate(folder: Path, kernels: str, device: str, prompts: list[IdArray]) ->
     return [done[request].output.tolist() for request in requests]
 
 
-@pytest.mark.parametrize("model", ["tiny_llama", "tiny_qwen3"])
+@pytest.mark.parametrize("model", [pytest.param("tiny_llama", marks=pytest.mark.long), "tiny_qwen3"])
 def test_forks_of_a_prefix_beside_another_prompt_give_the_reference_s_tokens(
     device: torch.device, model: str, request: pytest.FixtureRequest
 ) -> None:
