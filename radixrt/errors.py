@@ -66,6 +66,10 @@ class WorkerUnavailable(RadixError):
     """The worker process could not start, died, or was closed."""
 
 
+class TokenizerChanged(RadixError):
+    """A server's tokenizer is another than before: token ids of the one mean nothing to the other."""
+
+
 class Aborted(RadixError):
     """The request was aborted before it finished."""
 
@@ -121,6 +125,7 @@ _BY_NAME: dict[str, type[RadixError]] = {
         DownloadFailed,
         BackendUnavailable,
         WorkerUnavailable,
+        TokenizerChanged,
         Aborted,
         InternalError,
     )

@@ -2,6 +2,9 @@
 
 Join rule: adjacent `Text` segments merge before tokenisation, up to the last generated id, special token (hence any
 role edge) or fork; across those nothing merges. A node of a request tree therefore tokenises its own segments alone.
+
+Who sends a whole context at once, as the language does over HTTP, says with `Fork`, `Generated` and `Chosen` where its
+nodes ended: then the context has the tokens that it had when each node was sent by itself.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 import msgspec
+
+from radixrt.protocol.options import Options
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -36,4 +41,22 @@ class Role(msgspec.Struct, frozen=True, tag="role"):
     edge: Literal["begin", "end"]
 
 
-Segment: TypeAlias = Text | Raw | Ids | Role
+class Fork(msgspec.Struct, frozen=True, tag="fork"):
+    """A fork point: nothing merges across it."""
+
+
+class Generated(msgspec.Struct, frozen=True, tag="generated"):
+    """What was generated here, as packed ids: the tokens that a generation leaves in the context."""
+
+    ids: bytes
+
+
+class Chosen(msgspec.Struct, frozen=True, tag="chosen"):
+    """A select that was made here."""
+
+    options: Options
+    chosen: int
+    """The option that the context continues with."""
+
+
+Segment: TypeAlias = Text | Raw | Ids | Role | Fork | Generated | Chosen

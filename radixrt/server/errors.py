@@ -13,6 +13,7 @@ from radixrt.errors import (
     PromptTooLong,
     QueueFull,
     RadixError,
+    TokenizerChanged,
     WorkerUnavailable,
 )
 
@@ -48,6 +49,8 @@ def reply_to(error: Exception) -> ErrorReply:
             return _reply(400, error.message, "invalid_request_error", error.field, "context_length_exceeded")
         case InvalidConstraint():
             return _reply(400, error.message, "invalid_request_error", error.field, "invalid_constraint")
+        case TokenizerChanged():
+            return _reply(409, error.message, "invalid_request_error", error.field, "tokenizer_changed")
         case InvalidRequest():
             return _reply(400, error.message, "invalid_request_error", error.field, "invalid_value")
         case QueueFull():

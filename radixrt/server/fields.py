@@ -70,7 +70,7 @@ class TermsFields(Protocol):
     lora_path: Any
 
 
-def terms(fields: TermsFields) -> ProgramTerms:
+def terms(fields: TermsFields, steps: int | None = None) -> ProgramTerms:
     """The terms of a request; raises `InvalidRequest`, naming the field."""
     for name in ("lora", "lora_path"):
         if getattr(fields, name) is not None:
@@ -78,7 +78,7 @@ def terms(fields: TermsFields) -> ProgramTerms:
             raise InvalidRequest(f"{name} is given, but adapters are not supported", field=name)
     if fields.cache_salt is not None:
         encode_utf8(fields.cache_salt, "cache_salt")
-    given = ProgramTerms(cache_salt=fields.cache_salt, priority=fields.priority or 0)
+    given = ProgramTerms(cache_salt=fields.cache_salt, priority=fields.priority or 0, steps=steps)
     check_terms(given)
     return given
 

@@ -24,7 +24,7 @@ from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
 from radixrt.server.fields import SamplingFields, sampling, terms
 from radixrt.server.parts import Parts
-from radixrt.server.prompts import PromptFields, given_prompts, is_batch
+from radixrt.server.prompts import PromptFields, check_tokenizer, given_prompts, is_batch
 from radixrt.server.replies import json_reply
 from radixrt.server.sse import Chunks, stream, while_connected
 from radixrt.text.tokenizer import Tokenizer
@@ -64,6 +64,7 @@ def routes(parts: Parts) -> APIRouter:
         body = await read_body(request, GenerateRequest)
         frontend = parts.frontend
         name, given = given_prompts(body)
+        check_tokenizer(body, frontend.tokenizer)
         wanted = sampling(
             _merged(body.sampling_params),
             max_tokens=_limit(body.sampling_params),
@@ -76,7 +77,7 @@ def routes(parts: Parts) -> APIRouter:
         check_generations(len(ids), wanted.params.n, name)
         with naming({"prompt": name}):
             scores = await while_connected(request.receive, _prompt_logprobs(parts, body, ids))
-        call = Call(parts, ids, wanted, name, terms(body))
+        call = Call(parts, ids, wanted, name, terms(body, body.steps))
         reply = _Reply(frontend.tokenizer, scores, call.choices, incremental=bool(body.incremental))
         if body.stream:
             return await stream(request, reply.chunks(call))
@@ -99,7 +100,7 @@ async def _prompt_logprobs(parts: Parts, body: GenerateRequest, prompts: Sequenc
             f"logprob_start_len is {start}; it must be from 0 to {shortest}, the tokens of the prompt, or -1 for none",
             field="logprob_start_len",
         )
-    opened = partial(parts.supervisor.open, terms=terms(body))
+    opened = partial(parts.supervisor.open, terms=terms(body, body.steps))
     scorings = [
         asyncio.ensure_future(score_prompt(opened, parts.frontend, [Ids(pack_ids(ids))], start)) for ids in prompts
     ]

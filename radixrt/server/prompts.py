@@ -7,20 +7,32 @@ from typing import Any, Literal
 
 import msgspec
 
-from radixrt.errors import InvalidRequest
+from radixrt.errors import InvalidRequest, TokenizerChanged
 from radixrt.protocol.ids import pack_ids
-from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
+from radixrt.protocol.options import Options
+from radixrt.protocol.segments import Chosen, Fork, Generated, Ids, Raw, Role, Segment, Text
+from radixrt.text.tokenizer import Tokenizer
 from radixrt.text.utf8 import encode_utf8
 
 
 class SegmentBody(msgspec.Struct):
-    """One piece of a prompt: `text`, `raw` (special tokens recognised), `ids`, or an edge of a role's turn."""
+    """One piece of a prompt: `text`, `raw` (special tokens recognised), `ids`, or an edge of a role's turn.
+
+    Or, for who sends a program's past: a fork point, what was generated, or a select and what was chosen.
+    """
 
     text: str | None = None
     raw: str | None = None
     ids: list[Any] | None = None
     role: str | None = None
     edge: Literal["begin", "end"] | None = None
+    fork: Literal[True] | None = None
+    generated: list[Any] | None = None
+    choices: list[str] | None = None
+    chosen: int | None = None
+
+
+_SEGMENT_KINDS = ("text", "raw", "ids", "role", "fork", "generated", "choices")
 
 
 class PromptFields(msgspec.Struct, kw_only=True):
@@ -32,6 +44,10 @@ class PromptFields(msgspec.Struct, kw_only=True):
     """A rendered prompt or a list of them; special tokens are recognised."""
     input_ids: Any = None
     """Token ids, or a list of lists of them."""
+    tokenizer: str | None = None
+    """The fingerprint of the tokenizer that ids in the prompt are of; another one's are refused."""
+    steps: int | None = None
+    """How many generations are still expected of the program that this one belongs to."""
     cache_salt: str | None = None
     priority: int | None = None
     lora: Any = None
@@ -61,12 +77,16 @@ def text_prompt(text: str, field: str) -> Segment:
 
 def id_prompt(ids: Sequence[Any], field: str) -> Segment:
     """Token ids; whether the vocabulary has them is checked with the prompt."""
+    return Ids(_packed(ids, field))
+
+
+def _packed(ids: Sequence[Any], field: str) -> bytes:
     for number, token in enumerate(ids):
         if not isinstance(token, int) or isinstance(token, bool):
             place = f"{field}[{number}]"
             raise InvalidRequest(f"{place} is {token!r:.80}; it must be a token id", field=place)
     try:
-        return Ids(pack_ids(ids))
+        return pack_ids(ids)
     except OverflowError:
         raise InvalidRequest(f"{field} has a token id that no vocabulary has", field=field) from None
 
@@ -77,10 +97,13 @@ def to_segments(given: Sequence[SegmentBody], field: str) -> list[Segment]:
 
 
 def _segment(given: SegmentBody, field: str) -> Segment:
-    kinds = [name for name in ("text", "raw", "ids", "role") if getattr(given, name) is not None]
-    if len(kinds) != 1 or (given.edge is not None) != (given.role is not None):
+    kinds = [name for name in _SEGMENT_KINDS if getattr(given, name) is not None]
+    beside = ((given.edge, given.role), (given.chosen, given.choices))
+    if len(kinds) != 1 or any((one is None) != (other is None) for one, other in beside):
         raise InvalidRequest(
-            f"{field} must have exactly one of text, raw, ids, or role with edge (begin or end)", field=field
+            f"{field} must have exactly one of text, raw, ids, role with edge (begin or end), fork, generated, or "
+            "choices with chosen",
+            field=field,
         )
     if given.text is not None:
         encode_utf8(given.text, f"{field}.text")
@@ -88,7 +111,14 @@ def _segment(given: SegmentBody, field: str) -> Segment:
     if given.raw is not None:
         return text_prompt(given.raw, f"{field}.raw")
     if given.ids is not None:
-        return id_prompt(given.ids, f"{field}.ids")
+        return Ids(_packed(given.ids, f"{field}.ids"))
+    if given.generated is not None:
+        return Generated(_packed(given.generated, f"{field}.generated"))
+    if given.fork is not None:
+        return Fork()
+    if given.choices is not None:
+        assert given.chosen is not None
+        return Chosen(Options(tuple(given.choices)), given.chosen)
     assert given.role is not None
     assert given.edge is not None
     return Role(given.role, given.edge)
@@ -111,6 +141,16 @@ def given_prompts(body: PromptFields) -> tuple[str, list[list[Segment]]]:
     if len(single) != len(body.segments):
         raise InvalidRequest("segments mixes segments and lists of them", field="segments")
     return "segments", [to_segments(single, "segments")]
+
+
+def check_tokenizer(body: PromptFields, tokenizer: Tokenizer) -> None:
+    """Raise `TokenizerChanged` if the ids in the prompt are of another tokenizer."""
+    if body.tokenizer is not None and body.tokenizer != tokenizer.fingerprint:
+        raise TokenizerChanged(
+            f"the ids are of the tokenizer {body.tokenizer:.12}, and this model's is {tokenizer.fingerprint:.12}: "
+            "begin anew from text",
+            field="tokenizer",
+        )
 
 
 def is_batch(body: PromptFields) -> bool:

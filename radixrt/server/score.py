@@ -20,7 +20,7 @@ from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
 from radixrt.server.fields import terms
 from radixrt.server.parts import Parts
-from radixrt.server.prompts import PromptFields, given_prompts, is_batch
+from radixrt.server.prompts import PromptFields, check_tokenizer, given_prompts, is_batch
 from radixrt.server.replies import json_reply
 from radixrt.server.sse import while_connected
 
@@ -42,8 +42,9 @@ def routes(parts: Parts) -> APIRouter:
         """Log-probabilities of a prompt's own tokens, or of each of several options behind it."""
         body = await read_body(request, ScoreRequest)
         frontend = parts.frontend
-        opened = partial(parts.supervisor.open, terms=terms(body))
+        opened = partial(parts.supervisor.open, terms=terms(body, body.steps))
         name, given = given_prompts(body)
+        check_tokenizer(body, frontend.tokenizer)
         if is_batch(body):
             raise InvalidRequest(f"{name} is a list of prompts; one is scored at a time", field=name)
         with naming({"prompt": name, "role": name, "messages": name}):
@@ -52,13 +53,15 @@ def routes(parts: Parts) -> APIRouter:
                     raise InvalidRequest("unconditional is true, but no choices are given", field="unconditional")
                 prompt = Ids(pack_ids(await encode(frontend, given[0])))
                 scoring = score_prompt(opened, frontend, [prompt], body.start)
-                return json_reply(_prompt_reply(await while_connected(request.receive, scoring)))
+                told = _prompt_reply(await while_connected(request.receive, scoring))
+                return json_reply(told | {"tokenizer": frontend.tokenizer.fingerprint})
             if body.start:
                 raise InvalidRequest(
                     "start is given with choices, which are scored from their first token", field="start"
                 )
             choosing = score_options(opened, given[0], body.choices, unconditional=body.unconditional)
-            return json_reply(_options_reply(await while_connected(request.receive, choosing)))
+            told = _options_reply(await while_connected(request.receive, choosing))
+            return json_reply(told | {"tokenizer": frontend.tokenizer.fingerprint})
 
     return router
 

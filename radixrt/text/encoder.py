@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.ids import IdArray, as_ids
-from radixrt.protocol.options import Options
-from radixrt.protocol.segments import Segment
+from radixrt.protocol.options import Options, check_options
+from radixrt.protocol.segments import Chosen, Fork, Generated, Segment
 from radixrt.text.conversation import Conversation, Known, render
 from radixrt.text.place import Place, extend
-from radixrt.text.prompt import PromptBuilder, SpecialTokens
+from radixrt.text.prompt import PromptBuilder, SpecialTokens, checked_ids
 from radixrt.text.select_plan import SelectPlan, plan_select
 from radixrt.text.tokenizer import Tokenizer
 from radixrt.text.turns import NotPrefixStable, Turns
@@ -37,7 +39,7 @@ class PromptEncoder:
         Raises `InvalidRequest` for a wrong segment, `NotPrefixStable` where only `whole` is right.
         """
         builder = self._builder()
-        end = extend(place, segments, self._turns, self._tokenizer, builder)
+        end = self._extend(place, segments, builder)
         if generates and end.empty:
             return self._lone_bos(), end
         return builder.ids(starts_context=place.empty), end
@@ -56,13 +58,39 @@ class PromptEncoder:
         Raises as `continuation`, and `InvalidRequest` for wrong options or with nothing that stands before them.
         """
         builder = self._builder()
-        end = extend(place, segments, self._turns, self._tokenizer, builder)
+        end = self._extend(place, segments, builder)
         return self._plan(builder, options, starts_context=place.empty), end.after_generation()
 
     def whole_options(self, parts: Iterable[Segment | Known], options: Options) -> SelectPlan:
         """The plan of a select behind a context that is rendered whole. Raises as `whole`, and for wrong options."""
         builder = self._whole(parts)
         return self._plan(builder, options, starts_context=True)
+
+    def _extend(self, place: Place, segments: Iterable[Segment], builder: PromptBuilder) -> Place:
+        """`place.extend`, which knows nothing of a program's past: that is what its nodes made of it, one by one."""
+        starts_context = place.empty
+        stretch: list[Segment] = []
+        for segment in segments:
+            if not isinstance(segment, Fork | Generated | Chosen):
+                stretch.append(segment)
+                continue
+            place = extend(place, stretch, self._turns, self._tokenizer, builder)
+            stretch.clear()
+            match segment:
+                case Fork():
+                    builder.add_border()
+                case Generated(ids=ids):
+                    if place.empty:
+                        builder.add_ids(self._lone_bos())
+                    builder.add_border()  # there may be no ids: the end of a turn is none of a context
+                    builder.add_ids(checked_ids(ids, self._tokenizer))
+                    place = place.after_generation()
+                case Chosen(options=options, chosen=chosen):
+                    _check_chosen(chosen, options)
+                    plan = self._plan(builder, options, starts_context=starts_context)
+                    builder.replace(np.concatenate([plan.shared, plan.options[chosen]]))
+                    place = place.after_generation()
+        return extend(place, stretch, self._turns, self._tokenizer, builder)
 
     def _plan(self, builder: PromptBuilder, options: Options, *, starts_context: bool) -> SelectPlan:
         bos = self._tokenizer.bos_id
@@ -77,11 +105,28 @@ class PromptEncoder:
     def _whole(self, parts: Iterable[Segment | Known]) -> PromptBuilder:
         """A context from its start, its turns rendered whole, not tokenised yet."""
         conversation = Conversation()
-        for part in parts:
+        for part in self._settled(parts):
             conversation.add(part, self._tokenizer)
         builder = self._builder()
         render(conversation, self._turns, self._specials, builder)
         return builder
+
+    def _settled(self, parts: Iterable[Segment | Known]) -> list[Segment | Known]:
+        """`parts` with what a program's past left in place of what says how."""
+        settled: list[Segment | Known] = []
+        for part in parts:
+            match part:
+                case Fork():
+                    pass  # A whole context is tokenised at once.
+                case Generated(ids=packed):
+                    ids = checked_ids(packed, self._tokenizer)
+                    settled.append(Known(ids, self._tokenizer.decode(ids)))
+                case Chosen(options=options, chosen=chosen):
+                    _check_chosen(chosen, options)
+                    settled.append(self.whole_options(settled, options).known[chosen])
+                case _:
+                    settled.append(part)
+        return settled
 
     def _builder(self) -> PromptBuilder:
         return PromptBuilder(self._tokenizer, self._specials)
@@ -93,3 +138,9 @@ class PromptEncoder:
                 field="prompt",
             )
         return as_ids([self._tokenizer.bos_id])
+
+
+def _check_chosen(chosen: int, options: Options) -> None:
+    count = len(check_options(options.texts))
+    if not 0 <= chosen < count:
+        raise InvalidRequest(f"chosen is {chosen}; there are options 0 to {count - 1}", field="prompt")

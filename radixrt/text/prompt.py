@@ -101,6 +101,16 @@ class PromptBuilder:
             self._join()
             self._parts.append(ids)
 
+    def add_border(self) -> None:
+        """What was added is tokenised apart from what follows."""
+        self._join()
+
+    def replace(self, ids: IdArray) -> None:
+        """`ids` (at least one) in place of all that was added, a BOS that it gets included."""
+        self._begin(as_text=False)
+        self._plain.clear()
+        self._parts = [ids]
+
     def ids(self, *, starts_context: bool) -> IdArray:
         """What was added, as ids. Text that starts a context gets the BOS that the tokenizer adds, once."""
         self._join()

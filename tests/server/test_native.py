@@ -65,6 +65,30 @@ def test_a_context_is_continued_by_the_ids_that_the_reply_gives(http: httpx.Clie
     assert meta["prompt_tokens"] == first["meta_info"]["prompt_tokens"] + len(first["meta_info"]["context_ids"]) + 1
 
 
+def test_a_programs_past_is_tokenised_node_by_node(server: RunningServer, http: httpx.Client) -> None:
+    encode = server.service.supervisor.frontend.tokenizer.encode
+    past = [
+        *({"text": "The ti"}, {"fork": True}),
+        *({"text": "de comes "}, {"choices": ["in", "into"], "chosen": 1}),
+        *({"text": " the"}, {"generated": [300, 301]}, {"text": "end"}),
+    ]
+    pieces = [encode("The ti"), encode("de comes into"), encode(" the"), [300, 301], encode("end")]
+    told = generate(http, segments=past)
+    assert told["output_ids"] == generate(http, input_ids=[int(id) for piece in pieces for id in piece])["output_ids"]
+    assert told["output_ids"] != generate(http, text="The tide comes into the")["output_ids"]
+
+
+def test_ids_of_another_tokenizer_are_refused(server: RunningServer, http: httpx.Client) -> None:
+    body = {"segments": [{"generated": [300]}], "sampling_params": GREEDY}
+    fingerprint = server.service.supervisor.frontend.tokenizer.fingerprint
+    assert http.post(PATH, json={**body, "tokenizer": fingerprint}).status_code == 200
+    for path in (PATH, "/score"):
+        reply = http.post(path, json={**body, "tokenizer": "0" * 64})
+        assert reply.status_code == 409
+        assert reply.json()["error"]["param"] == "tokenizer"
+        assert reply.json()["error"]["code"] == "tokenizer_changed"
+
+
 def test_a_list_of_prompts_gets_a_list_of_replies(server: RunningServer, http: httpx.Client) -> None:
     prompts = ["Once upon", "The tide"]
     alone = [generate(http, text=prompt)["text"] for prompt in prompts]

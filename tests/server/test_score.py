@@ -26,6 +26,7 @@ def test_a_prompts_own_tokens_are_scored(server: RunningServer, http: httpx.Clie
     assert all(value < 0 for value in whole["logprobs"][1:])
     assert whole["total"] == pytest.approx(sum(whole["logprobs"][1:]))
     assert whole["usage"]["prompt_tokens"] == len(ids)
+    assert whole["tokenizer"] == server.service.supervisor.frontend.tokenizer.fingerprint
     later = score(http, input_ids=ids, start=3)
     assert (later["start"], later["ids"]) == (3, ids[3:])
     assert later["logprobs"] == pytest.approx(whole["logprobs"][3:])
@@ -47,6 +48,7 @@ def test_options_are_scored_behind_a_conversation(server: RunningServer, http: h
     means = [option["mean"] for option in options]
     assert means[reply["best"]] == max(means)
     assert reply["prefix_tokens"] == len(prompt)
+    assert reply["tokenizer"] == server.service.supervisor.frontend.tokenizer.fingerprint
     for option in options:
         behind = score(http, input_ids=prompt + option["ids"], start=len(prompt))
         assert option["logprobs"] == pytest.approx(behind["logprobs"])

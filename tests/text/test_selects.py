@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from radixrt.errors import InvalidRequest
-from radixrt.protocol.events import Failed, Finished, Scored, Scores, Tokens, Usage
+from radixrt.protocol.events import Failed
 from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.options import Options, options_of
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
-from radixrt.text.frontend import Frontend, Release
 from tests.text.chat_families import BOS, STABLE, UNSTABLE
 from tests.text.conftest import MakeFrontend
+from tests.text.told_worker import ToldWorker
 
 GEN = SamplingParams(max_tokens=8)
 
@@ -32,65 +32,6 @@ def select(
     id: int, parent: int | None, segments: Sequence[Segment], texts: Sequence[str], unconditional: bool = False
 ) -> TreeNode:
     return TreeNode(id, parent, tuple(segments), select=Options(tuple(texts), unconditional))
-
-
-class Worker:
-    """Keeps the contexts of released nodes, as a worker does, and says what it is told to say."""
-
-    def __init__(self, frontend: Frontend) -> None:
-        self.tokenizer = frontend.tokenizer
-        self.end = sorted(frontend.end_ids)[0]
-        self.program = frontend.open_program()
-        self.nodes: dict[int, TreeNode] = {}
-        self.contexts: dict[int, list[int]] = {}
-        self.failed: dict[int, Failed] = {}
-        self.scores: dict[int, Scores] = {}
-        self.aborted: list[int] = []
-
-    def submit(self, *nodes: TreeNode) -> Release:
-        return self.take(self.program.submit(nodes))
-
-    def take(self, release: Release) -> Release:
-        for node in release.nodes:
-            assert node.id not in self.nodes
-            context = [] if node.parent is None else list(self.contexts[node.parent])
-            for segment in node.segments:
-                assert isinstance(segment, Ids)
-                context += unpack_ids(segment.ids).tolist()
-            self.nodes[node.id], self.contexts[node.id] = node, context
-        for event in release.events:
-            if isinstance(event, Failed):
-                assert event.node not in self.failed, "a node ended twice"
-                self.failed[event.node] = event
-            elif isinstance(event, Scores):
-                self.scores[event.node] = event
-        self.aborted += release.aborts
-        return release
-
-    def answer(self, id: int, text: str) -> None:
-        ids = self.tokenizer.encode(text)
-        self.contexts[id] += ids.tolist()
-        self.take(self.program.receive(Tokens(0, id, 0, pack_ids([*ids, self.end]), text.encode())))
-        self.take(self.program.receive(Finished(0, id, 0, "stop", Usage(1, 0, len(ids)), kept=len(ids))))
-
-    def scored_nodes(self) -> list[TreeNode]:
-        return [node for node in self.nodes.values() if node.score is not None]
-
-    def score(self, node: TreeNode) -> Release:
-        """Tell -1.0 for the first of the node's ids, -2.0 for the second, ..."""
-        assert node.score is not None
-        count = sum(len(unpack_ids(segment.ids)) for segment in node.segments if isinstance(segment, Ids)) - node.score
-        usage = Usage(len(self.contexts[node.id]), 1, 0)
-        return self.take(self.program.receive(Scored(0, node.id, tuple(-1.0 - i for i in range(count)), usage)))
-
-    def score_all(self) -> None:
-        for node in self.scored_nodes():
-            if -1 not in self.scores:
-                self.score(node)
-
-    def option_contexts(self, id: int) -> list[list[int]]:
-        """The whole context of each option of the select `id`, in order."""
-        return [self.contexts[node.id] for node in self.nodes.values() if node.parent == id and node.score is not None]
 
 
 def common(sequences: Sequence[Sequence[int]]) -> int:
@@ -119,7 +60,7 @@ def test_options_are_scored_behind_all_that_they_share(
 ) -> None:
     """D02, D06, D07: each context is the tokenisation of prompt and option; every option keeps at least a token."""
     frontend, _ = make_frontend("chatml", True)
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     worker.submit(select(0, None, [Text(prompt)], options))
     whole = [[BOS, *frontend.tokenizer.encode(prompt + option).tolist()] for option in options]
     assert worker.option_contexts(0) == whole
@@ -138,13 +79,13 @@ def test_options_are_scored_behind_all_that_they_share(
 
 def test_nothing_merges_with_generated_tokens(make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("chatml")
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     worker.submit(gen(0, None, Text("The tide")), select(1, 0, [Text(" ")], ["tide", "harbour"]))
     before = list(worker.contexts[0])
     encode = frontend.tokenizer.encode
     worker_contexts = worker.option_contexts(1)
     assert worker_contexts == [[*before, *encode(" " + option)] for option in ("tide", "harbour")]
-    directly = Worker(frontend)
+    directly = ToldWorker(frontend)
     directly.submit(gen(0, None, Text("The tide")), select(1, 0, [], ["tide", "tides"]))
     assert directly.nodes[1].segments == () or directly.contexts[1] != []
     assert directly.option_contexts(1) == [[*before, *encode(option)] for option in ("tide", "tides")]
@@ -152,7 +93,7 @@ def test_nothing_merges_with_generated_tokens(make_frontend: MakeFrontend) -> No
 
 def test_constants_before_a_fork_stay_as_they_are(make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("chatml")
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     worker.submit(fork(0, None, Text("The harb")), select(1, 0, [], ["our", "ours"]))
     encode = frontend.tokenizer.encode
     assert worker.option_contexts(1) == [[*encode("The harb"), *encode(option)] for option in ("our", "ours")]
@@ -161,18 +102,18 @@ def test_constants_before_a_fork_stay_as_they_are(make_frontend: MakeFrontend) -
 def test_given_ids_and_special_tokens_end_what_merges(make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("chatml")
     encode = frontend.tokenizer.encode
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     worker.submit(select(0, None, [Raw("<|im_start|>harb")], ["our", "or"]))
     (start,) = frontend.tokenizer.encode_rendered("<|im_start|>").tolist()
     assert worker.option_contexts(0) == [[start, *encode("harb" + option)] for option in ("our", "or")]
-    given = Worker(frontend)
+    given = ToldWorker(frontend)
     given.submit(select(0, None, [Ids(pack_ids(encode("harb")))], ["our", "or"]))
     assert given.option_contexts(0) == [[*encode("harb"), *encode(option)] for option in ("our", "or")]
 
 
 def test_what_looks_special_in_an_option_stays_text(make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("chatml")
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     worker.submit(select(0, None, [Text("x ")], ["<|im_end|>", "no"]))
     assert not set(worker.option_contexts(0)[0]) & set(frontend.tokenizer.special_ids.values())
     assert frontend.tokenizer.decode(worker.option_contexts(0)[0]) == "x <|im_end|>"
@@ -181,17 +122,17 @@ def test_what_looks_special_in_an_option_stays_text(make_frontend: MakeFrontend)
 def test_with_nothing_before_the_options_stands_the_bos(make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("chatml")
     assert not frontend.tokenizer.adds_bos
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     worker.submit(select(0, None, [], ["yes", "no"]))
     assert worker.contexts[0] == [BOS]
-    shared = Worker(frontend)
+    shared = ToldWorker(frontend)
     shared.submit(select(0, None, [Text("The ")], ["tide", "harbour"]))
     assert shared.contexts[0] == frontend.tokenizer.encode("The")[: len(shared.contexts[0])].tolist() != []
 
 
 def test_without_a_bos_something_has_to_stand_before_the_options(make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("chatml", False, False)
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     worker.submit(select(0, None, [], ["yes", "no"]), gen(1, 0, Text("!")))
     assert worker.nodes == {}
     assert (worker.failed[0].kind, worker.failed[0].field) == ("InvalidRequest", "prompt")
@@ -201,7 +142,7 @@ def test_without_a_bos_something_has_to_stand_before_the_options(make_frontend: 
 @pytest.mark.parametrize("adds_bos", [False, True])
 def test_unconditional_scores_are_of_the_same_tokens_alone(adds_bos: bool, make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("chatml", adds_bos)
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     options = ["tide", "harbour master"]
     worker.submit(select(0, None, [Text("The ")], options, unconditional=True))
     assert all(0 not in worker.scores for _ in [worker.score(node) for node in worker.scored_nodes()[:-1]])
@@ -217,7 +158,7 @@ def test_unconditional_scores_are_of_the_same_tokens_alone(adds_bos: bool, make_
 
 def test_what_continues_a_select_waits_for_the_decision(make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("chatml")
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     encode = frontend.tokenizer.encode
     worker.submit(
         select(0, None, [Text("The ")], ["tide", "harbour"]),
@@ -251,7 +192,7 @@ def test_what_continues_a_select_waits_for_the_decision(make_frontend: MakeFront
 
 
 def test_a_node_without_options_cannot_be_chosen_from(make_frontend: MakeFrontend) -> None:
-    worker = Worker(make_frontend("chatml")[0])
+    worker = ToldWorker(make_frontend("chatml")[0])
     worker.submit(gen(0, None, Text("a")))
     for id in (0, 7):
         with pytest.raises(InvalidRequest) as caught:
@@ -260,7 +201,7 @@ def test_a_node_without_options_cannot_be_chosen_from(make_frontend: MakeFronten
 
 
 def test_a_failed_option_fails_the_select_and_what_waits_for_it(make_frontend: MakeFrontend) -> None:
-    worker = Worker(make_frontend("chatml")[0])
+    worker = ToldWorker(make_frontend("chatml")[0])
     worker.submit(select(0, None, [Text("a ")], ["b", "c", "d"], unconditional=True), gen(1, 0), gen(2, 1))
     worker.score(worker.scored_nodes()[0])
     worker.take(worker.program.receive(Failed(0, -2, 0, "PromptTooLong", "too long", "prompt")))
@@ -274,7 +215,7 @@ def test_a_failed_option_fails_the_select_and_what_waits_for_it(make_frontend: M
 
 
 def test_an_abort_of_a_select_ends_what_the_worker_has_and_what_waits(make_frontend: MakeFrontend) -> None:
-    worker = Worker(make_frontend("chatml")[0])
+    worker = ToldWorker(make_frontend("chatml")[0])
     worker.submit(select(0, None, [Text("a ")], ["b", "c"], unconditional=True), gen(1, 0), gen(2, None, Text("x")))
     worker.take(worker.program.abort(0))
     assert set(worker.failed) == {1}
@@ -285,7 +226,7 @@ def test_an_abort_of_a_select_ends_what_the_worker_has_and_what_waits(make_front
 
 
 def test_a_held_select_can_be_aborted(make_frontend: MakeFrontend) -> None:
-    worker = Worker(make_frontend("chatml")[0])
+    worker = ToldWorker(make_frontend("chatml")[0])
     worker.submit(select(0, None, [Text("a ")], ["b", "c"]), select(1, 0, [], ["d", "e"]), gen(2, 1))
     worker.take(worker.program.abort(1))
     assert set(worker.failed) == {1, 2}
@@ -296,14 +237,14 @@ def test_a_held_select_can_be_aborted(make_frontend: MakeFrontend) -> None:
 
 @pytest.mark.parametrize(("texts", "field"), [((), "choices"), (("a", ""), "choices[1]")])
 def test_wrong_options_fail_their_node_alone(texts: tuple[str, ...], field: str, make_frontend: MakeFrontend) -> None:
-    worker = Worker(make_frontend("chatml")[0])
+    worker = ToldWorker(make_frontend("chatml")[0])
     worker.submit(select(0, None, [Text("a")], texts), gen(1, None, Text("b")))
     assert worker.failed[0].field == field
     assert set(worker.nodes) == {1}
 
 
 def test_numbers_below_0_are_the_frontends_own(make_frontend: MakeFrontend) -> None:
-    worker = Worker(make_frontend("chatml")[0])
+    worker = ToldWorker(make_frontend("chatml")[0])
     worker.submit(gen(-1, None, Text("a")))
     assert worker.failed[-1].field == "id"
 
@@ -313,7 +254,7 @@ def test_where_conversations_are_rendered_whole_options_are_part_of_them(
     family: str, make_frontend: MakeFrontend
 ) -> None:
     frontend, oracle = make_frontend(family)
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     asks: list[Segment] = [Role("user", "begin"), Text("Which tide?"), Role("user", "end"), Role("assistant", "begin")]
     worker.submit(
         select(0, None, [*asks, Text("The ")], ["harbour", "har"]),
@@ -343,7 +284,7 @@ def test_where_conversations_are_rendered_whole_options_are_part_of_them(
 
 def test_a_select_below_a_generation_is_rendered_whole_when_that_is_known(make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("qwen-3", True)
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     turn: list[Segment] = [Role("user", "begin"), Text("Which?"), Role("user", "end"), Role("assistant", "begin")]
     worker.submit(gen(0, None, *turn), select(1, 0, [Role("assistant", "end"), *turn], ["tide", "harbour"]))
     assert set(worker.nodes) == {0}
@@ -356,7 +297,7 @@ def test_a_select_below_a_generation_is_rendered_whole_when_that_is_known(make_f
 
 @pytest.mark.parametrize("family", UNSTABLE)
 def test_a_part_of_a_conversation_rendered_whole_cannot_be_scored(family: str, make_frontend: MakeFrontend) -> None:
-    worker = Worker(make_frontend(family, True)[0])
+    worker = ToldWorker(make_frontend(family, True)[0])
     turn: list[Segment] = [Role("user", "begin"), Text("Which?"), Role("user", "end")]
     worker.submit(TreeNode(0, None, tuple(turn), score=0), TreeNode(1, 0, (Text("x"),), score=0))
     worker.submit(gen(2, None, *turn), TreeNode(3, 2, (Text("x"),), score=0))
@@ -368,7 +309,7 @@ def test_a_part_of_a_conversation_rendered_whole_cannot_be_scored(family: str, m
 
 def test_a_scored_node_tells_its_own_tokens(make_frontend: MakeFrontend) -> None:
     frontend, _ = make_frontend("chatml")
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     ids = frontend.tokenizer.encode("The tide comes in").tolist()
     worker.submit(TreeNode(0, None, (Text("The tide comes in"),), score=2))
     worker.score(worker.nodes[0])
@@ -404,7 +345,7 @@ def test_equal_options_are_one() -> None:
 def test_options_in_a_turn_are_tokenised_like_the_rendered_prompt(family: str, make_frontend: MakeFrontend) -> None:
     """D07: also where the template trims contents, an option keeps its white space."""
     frontend, oracle = make_frontend(family)
-    worker = Worker(frontend)
+    worker = ToldWorker(frontend)
     asks: list[Segment] = [Role("user", "begin"), Text("Which tide?"), Role("user", "end"), Role("assistant", "begin")]
     options = ["  the tide ", "the harbour"]
     worker.submit(select(0, None, asks, options), gen(1, 0, Text(" is")))
