@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from radixrt.errors import InternalError, RadixError
-from radixrt.server import chat, completions, models, native, operation, score
+from radixrt.server import chat, completions, models, native, operation, score, turns
 from radixrt.server.errors import ClientGone, HttpProblem, reply_to
 from radixrt.server.metrics import Metrics
 from radixrt.server.parts import Parts
@@ -27,7 +27,7 @@ _CLIENT_CLOSED_REQUEST = 499
 def create_app(parts: Parts) -> ASGIApp:
     """The application. It neither starts nor stops the worker."""
     app = FastAPI(title="radixrt", redoc_url=None)
-    for module in (chat, completions, models, native, score, operation):
+    for module in (chat, completions, models, native, score, turns, operation):
         app.include_router(module.routes(parts))
     app.add_exception_handler(RadixError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_exception)

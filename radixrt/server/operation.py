@@ -44,6 +44,7 @@ def routes(parts: Parts) -> APIRouter:
     async def server_info() -> Response:
         """What runs here, and its limits."""
         usable = supervisor.state == "ready"
+        stats = await _stats(parts)
         return json_reply(
             {
                 "state": supervisor.state,
@@ -52,6 +53,7 @@ def routes(parts: Parts) -> APIRouter:
                 "worker_restarts": supervisor.restarts,
                 "uptime_seconds": round(monotonic() - parts.started, 3),
                 "worker": msgspec.to_builtins(supervisor.info) if usable else None,
+                "stats": None if stats is None else msgspec.structs.asdict(stats),
                 "tokenizer_fingerprint": supervisor.frontend.tokenizer.fingerprint if usable else None,
                 "limits": {"body_bytes": MAX_BODY_BYTES},
                 "options": _options(parts),
@@ -67,9 +69,9 @@ def routes(parts: Parts) -> APIRouter:
 
     @router.post("/flush_cache")
     async def flush_cache() -> Response:
-        """Forget every cached prefix that no running request holds."""
+        """Forget every cached prefix that no running request holds; the worker's counters afterwards."""
         stats = await supervisor.flush_cache()
-        return json_reply({"pages_free": stats.pages_free, "pages_tree": stats.pages_tree})
+        return json_reply(msgspec.structs.asdict(stats))
 
     return router
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import httpx
+import msgspec
 
-from tests.server.conftest import RunningServer
+from tests.server.conftest import RunningServer, worker_stats
 from tests.support.processes import is_running
 
 
@@ -50,6 +51,7 @@ def test_server_info_says_what_runs_and_not_where_it_lies(server: RunningServer,
     assert info["worker"]["kernels"] == "reference"
     assert info["worker"]["context_length"] == 2048
     assert info["options"]["page_size"] == 16
+    assert info["stats"] == msgspec.structs.asdict(worker_stats(server))
     assert info["limits"]["body_bytes"] > 0
     assert info["tokenizer_fingerprint"] == server.service.supervisor.frontend.tokenizer.fingerprint
     assert server.service.supervisor.config.model not in http.get("/server_info").text
@@ -58,7 +60,7 @@ def test_server_info_says_what_runs_and_not_where_it_lies(server: RunningServer,
 def test_the_documentation_has_every_route_and_the_fields_of_bodies(http: httpx.Client) -> None:
     assert http.get("/docs").status_code == 200
     paths = http.get("/openapi.json").json()["paths"]
-    assert {"/v1/chat/completions", "/generate", "/score", "/health", "/metrics"} <= paths.keys()
+    assert {"/v1/chat/completions", "/generate", "/score", "/turns", "/health", "/metrics"} <= paths.keys()
     body = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert {"messages", "response_format", "top_k"} <= body["properties"].keys()
     assert "$ref" not in str(body)
