@@ -7,6 +7,7 @@ an unknown variable) the class is also of that kind.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -44,6 +45,14 @@ class QueueFull(RadixError):
 
 class InvalidConstraint(InvalidRequest):
     """A schema, regex or choice is wrong, or cannot be enforced exactly: the message names the path and the keyword."""
+
+
+class InvalidPattern(InvalidConstraint, re.error):
+    """A regular expression is wrong or cannot be followed. `re.error` too, which is what SGLang raises."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message, field=field)
+        re.error.__init__(self, message)
 
 
 class ModelNotFound(RadixError, ValueError):
@@ -119,6 +128,7 @@ _BY_NAME: dict[str, type[RadixError]] = {
         NotSupported,
         PromptTooLong,
         InvalidConstraint,
+        InvalidPattern,
         QueueFull,
         ModelNotFound,
         UnsupportedModel,

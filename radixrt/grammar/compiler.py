@@ -116,7 +116,7 @@ def _hand_over(done: Future[Grammar], result: Future[Grammar]) -> None:
             result.set_result(done.result())
         case InvalidConstraint() as error:
             # Everybody gets their own: an exception collects the tracebacks of all who raise it.
-            result.set_exception(InvalidConstraint(error.message, field=error.field))
+            result.set_exception(type(error)(error.message, field=error.field))
         case error:
             result.set_exception(error)
 

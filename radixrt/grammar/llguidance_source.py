@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import llguidance
 
 from radixrt.errors import InvalidConstraint
-from radixrt.grammar.regex.translate import full_match_pattern
 from radixrt.grammar.schema.keywords import subschemas
 from radixrt.grammar.schema.load import Schema, load
 from radixrt.grammar.schema.rewrite import Rewriter
 from radixrt.protocol.constraint import Choice, Constraint, JsonObject, JsonSchema, Regex
+from radixrt.text.regex.translate import full_match_pattern
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions

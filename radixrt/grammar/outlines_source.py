@@ -11,11 +11,11 @@ from typing import Any
 from outlines_core.json_schema import build_regex_from_schema
 
 from radixrt.errors import InvalidConstraint
-from radixrt.grammar.regex.translate import full_match_pattern
 from radixrt.grammar.schema.errors import refused, step
 from radixrt.grammar.schema.keywords import check
 from radixrt.grammar.schema.load import load
 from radixrt.protocol.constraint import Choice, Constraint, JsonObject, JsonSchema, Regex
+from radixrt.text.regex.translate import full_match_pattern
 
 _SPACE = "[ ]?"
 _ANNOTATIONS = {"title", "description", "default", "examples", "$schema", "$comment", "deprecated"}

@@ -16,8 +16,8 @@ from radixrt.errors import InvalidConstraint
 from radixrt.grammar.interface import GrammarBackend
 from radixrt.grammar.llguidance_backend import LlguidanceBackend
 from radixrt.grammar.outlines_backend import OutlinesBackend
-from radixrt.grammar.regex.translate import full_match_pattern, search_pattern
 from radixrt.protocol.constraint import Regex
+from radixrt.text.regex.translate import full_match_pattern, search_pattern
 from radixrt.text.tokenizer import Tokenizer
 from tests.support.grammars import accepts, compile_schema
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from radixrt.errors import InvalidConstraint
-from radixrt.grammar.regex.translate import search_pattern
 from radixrt.grammar.schema import numbers
 from radixrt.grammar.schema.conditions import Conditions
 from radixrt.grammar.schema.disjoint import Disjointness
@@ -15,6 +14,7 @@ from radixrt.grammar.schema.keywords import LISTS
 from radixrt.grammar.schema.load import Schema
 from radixrt.grammar.schema.references import References
 from radixrt.grammar.schema.satisfiable import Satisfiability, types_of
+from radixrt.text.regex.translate import search_pattern
 
 MOST_ITEMS = 10_000
 MOST_LETTERS = 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from radixrt.grammar.regex.nodes import Chars
+from radixrt.text.regex.nodes import Chars
 
 
 def any_case(chars: Chars) -> Chars:

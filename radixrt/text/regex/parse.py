@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from radixrt.errors import InvalidConstraint
-from radixrt.grammar.regex.case import any_case
-from radixrt.grammar.regex.dialects import PYTHON_ASCII, Dialect
-from radixrt.grammar.regex.escapes import Escape, read_escape
-from radixrt.grammar.regex.nodes import EMPTY, NOTHING, Anchor, Chars, Node, concat, either, repeat
-from radixrt.grammar.regex.scanner import Scanner
+from radixrt.text.regex.case import any_case
+from radixrt.text.regex.dialects import PYTHON_ASCII, Dialect
+from radixrt.text.regex.escapes import Escape, read_escape
+from radixrt.text.regex.nodes import EMPTY, NOTHING, Anchor, Chars, Node, concat, either, repeat
+from radixrt.text.regex.scanner import Scanner
 
 MOST_REPEATS = 1_000_000
 _DEEPEST = 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from radixrt.grammar.regex.nodes import Anchor, Chars, Concat, Either, Node, Repeat
+from radixrt.text.regex.nodes import Anchor, Chars, Concat, Either, Node, Repeat
 
 
 def rust_pattern(node: Node, *, without_nul: bool = False) -> str:

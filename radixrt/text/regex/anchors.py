@@ -11,7 +11,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from radixrt.errors import InvalidConstraint
-from radixrt.grammar.regex.nodes import (
+from radixrt.text.regex.nodes import (
     ANYTHING,
     EMPTY,
     NOTHING,

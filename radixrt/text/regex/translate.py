@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from radixrt.errors import InvalidConstraint
-from radixrt.grammar.regex.anchors import containing_text, whole_text
-from radixrt.grammar.regex.dialects import ECMA, ECMA_AND_PYTHON, PYTHON
-from radixrt.grammar.regex.nodes import NOTHING, Node
-from radixrt.grammar.regex.parse import parse
-from radixrt.grammar.regex.rust import rust_pattern
+from radixrt.errors import InvalidConstraint, InvalidPattern
+from radixrt.text.regex.anchors import containing_text, whole_text
+from radixrt.text.regex.dialects import ECMA, ECMA_AND_PYTHON, PYTHON
+from radixrt.text.regex.nodes import NOTHING, Node
+from radixrt.text.regex.parse import parse
+from radixrt.text.regex.rust import rust_pattern
 
 
 def full_match_pattern(pattern: str, *, without_nul: bool = False) -> str:
@@ -16,12 +16,12 @@ def full_match_pattern(pattern: str, *, without_nul: bool = False) -> str:
     >>> full_match_pattern("^a$|b")
     'a|b'
 
-    Raises `InvalidConstraint` for a pattern that is wrong, not supported or matched by no text.
+    Raises `InvalidPattern` for a pattern that is wrong, not supported or matched by no text.
     """
     try:
         tree = _checked(whole_text(parse(pattern, PYTHON)), pattern)
     except InvalidConstraint as error:
-        raise InvalidConstraint(f"regex: {error.message}", field="regex") from None
+        raise InvalidPattern(f"regex: {error.message}", field="regex") from None
     return rust_pattern(tree, without_nul=without_nul)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 
-from radixrt.grammar.regex.dialects import Dialect
-from radixrt.grammar.regex.scanner import Scanner
+from radixrt.text.regex.dialects import Dialect
+from radixrt.text.regex.scanner import Scanner
 
 _CONTROLS = {"n": 10, "t": 9, "r": 13, "f": 12, "v": 11}
 
