@@ -16,6 +16,7 @@ from radixrt.lang.choices import (
 from radixrt.lang.expressions import gen, raw, select
 from radixrt.lang.function import Program, function
 from radixrt.lang.group import ForkGroup
+from radixrt.lang.reasoning import separate_reasoning
 from radixrt.lang.roles import (
     assistant,
     assistant_begin,
@@ -28,6 +29,7 @@ from radixrt.lang.roles import (
     user_end,
 )
 from radixrt.lang.show import render_plain, render_rich
+from radixrt.lang.simple_gens import gen_int, gen_string
 from radixrt.lang.state import ProgramState
 
 __all__ = [
@@ -41,11 +43,14 @@ __all__ = [
     "assistant_end",
     "function",
     "gen",
+    "gen_int",
+    "gen_string",
     "greedy_token_selection",
     "raw",
     "render_plain",
     "render_rich",
     "select",
+    "separate_reasoning",
     "set_default_backend",
     "system",
     "system_begin",

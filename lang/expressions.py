@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from radixrt.errors import InvalidRequest, MissingChoices
 from radixrt.lang.choices import Decides, requires_unconditional
 from radixrt.lang.choices import choices_method as resolved_method
+from radixrt.lang.dtypes import DType
 from radixrt.lang.options import given_options
 from radixrt.protocol.options import Options, options_of
+
+if TYPE_CHECKING:
+    from radixrt.lang.reasoning import ReasoningFormat
 
 _GREEDY = 1e-5
 """SGLang takes temperatures up to this as 0."""
@@ -69,6 +73,8 @@ class Gen(Expression):
 
     name: str | None
     options: Mapping[str, Any]
+    reasoning: ReasoningFormat | None = None
+    """How the text is taken apart into reasoning and answer, if it is."""
 
     def pieces(self) -> Iterator[Piece]:
         yield self
@@ -124,23 +130,26 @@ def gen(
     n: int | None = None,
     stop: str | Sequence[str] | None = None,
     stop_token_ids: Sequence[int] | None = None,
-    *,
     temperature: float | None = None,
     top_p: float | None = None,
     top_k: int | None = None,
     min_p: float | None = None,
     frequency_penalty: float | None = None,
     presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    top_logprobs_num: int | None = None,
+    dtype: DType | None = None,
+    choices: Sequence[str] | None = None,
+    choices_method: Decides | str | None = None,
+    regex: str | None = None,
+    json_schema: str | bool | Mapping[str, Any] | type | None = None,
+    *,
+    json_object: bool | None = None,
     repetition_penalty: float | None = None,
     logit_bias: Mapping[int, float] | None = None,
     seed: int | None = None,
-    ignore_eos: bool | None = None,
     logprobs: int | None = None,
-    regex: str | None = None,
-    json_schema: str | bool | Mapping[str, Any] | type | None = None,
-    json_object: bool | None = None,
-    choices: Sequence[str] | None = None,
-    choices_method: Decides | str | None = None,
 ) -> Gen | Select:
     """Let the model continue, and keep what it writes as the variable `name`.
 
@@ -150,10 +159,16 @@ def gen(
 
     The text may be constrained: to match all of `regex`, to be JSON that `json_schema` (a dict, JSON text or a Pydantic
     model's class) accepts, or to be any JSON object. It is then complete, unless `max_tokens` or a stop string cuts it.
+    `dtype` (int, float, str, bool, or the name of one) is a regex for values of that type, which stay text; a number
+    ends at a space or a line break, whatever other stop strings there are.
+
+    `return_logprob` has `get_meta_info(name)` tell each token's log-probability, and those of the `top_logprobs_num`
+    likeliest ones. `logprobs=k` is both in one.
 
     With `choices` it is `select(name, choices, ...)`, and the other parameters say nothing.
 
-    Raises `InvalidRequest`, naming the parameter, for a value that is wrong whatever the call says.
+    Raises `InvalidRequest`, naming the parameter, for a value that is wrong whatever the call says: `InvalidPattern`
+    (which is a `re.error` too) for a regex.
     """
     _check_name(name)
     if choices is not None:
@@ -172,14 +187,17 @@ def gen(
         "min_p": min_p,
         "frequency_penalty": frequency_penalty,
         "presence_penalty": presence_penalty,
-        "repetition_penalty": repetition_penalty,
-        "logit_bias": logit_bias,
-        "seed": seed,
         "ignore_eos": ignore_eos,
-        "logprobs": logprobs,
+        "return_logprob": return_logprob,
+        "top_logprobs_num": top_logprobs_num,
+        "dtype": dtype,
         "regex": regex,
         "json_schema": json_schema,
         "json_object": json_object,
+        "repetition_penalty": repetition_penalty,
+        "logit_bias": logit_bias,
+        "seed": seed,
+        "logprobs": logprobs,
     }
     return Gen(name, given_options(options))
 

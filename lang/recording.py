@@ -18,6 +18,7 @@ from radixrt.lang import demands
 from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.expressions import Constant, Expression, Gen, RoleEdge, Select
 from radixrt.lang.options import sampling_params
+from radixrt.lang.reasoning import ReasoningFormat, SeparatedText, reasoning_name
 from radixrt.lang.results import Generation
 from radixrt.lang.selection import Selection
 from radixrt.lang.signals import Signal
@@ -199,6 +200,9 @@ class Branch(Strand):
             case Generation() as generation:
                 self.recorder.dispatcher.wait(generation)
                 return generation.value()
+            case SeparatedText(generation=generation) as separated:
+                self.recorder.dispatcher.wait(generation)
+                return separated.value()
             case ScopeText(start, end):
                 return text_of(self.finished(path(end, start)))
             case value:
@@ -260,7 +264,7 @@ class Branch(Strand):
             with_logprobs=sampling.logprobs is not None,
         )
         self._send(generation, sampling=sampling)
-        self._add_generation(GenNode(self.head, piece.name, generation))
+        self._add_generation(GenNode(self.head, piece.name, generation), piece.reasoning)
 
     def _turn_has_text(self) -> bool:
         head = self.head
@@ -280,13 +284,18 @@ class Branch(Strand):
         self._send(selection, select=piece.options)
         self._add_generation(SelectNode(self.head, piece.name, selection))
 
-    def _add_generation(self, node: GenNode) -> None:
-        """Record what was sent last, as the variable of its name."""
+    def _add_generation(self, node: GenNode, reasoning: ReasoningFormat | None = None) -> None:
+        """Record what was sent last, as the variable of its name, or (with `reasoning`) as two of them."""
         self.head = node
         self._last = node.generation
-        if node.name is not None:
-            self._named[node.name] = node.generation
+        if node.name is None:
+            return
+        self._named[node.name] = node.generation
+        if reasoning is None:
             self.assign(node.name, node.generation)
+        else:
+            self.assign(reasoning_name(node.name), SeparatedText(node.generation, reasoning, "reasoning"))
+            self.assign(node.name, SeparatedText(node.generation, reasoning, "answer"))
 
     def _send(
         self,
