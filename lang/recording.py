@@ -37,6 +37,7 @@ from radixrt.lang.tree import (
 )
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.options import Options
+from radixrt.protocol.origin import Origin
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Raw, Role, Segment, Text
 
@@ -76,10 +77,14 @@ class ScopeText:
 class Branch(Strand):
     """One branch of a run: its place in the tree, its turns, its variables. `place` names it in messages."""
 
-    def __init__(self, recorder: Recorder, place: str = "main", origin: Branch | None = None) -> None:
+    def __init__(
+        self, recorder: Recorder, place: str = "main", origin: Branch | None = None, indices: tuple[int, ...] = ()
+    ) -> None:
+        """`indices`: which branch of each fork on the way to it."""
         super().__init__(origin.head if origin else None, origin.head if origin else None)
         self.recorder = recorder
         self.place = place
+        self.indices = indices
         self.ended: str | None = None
         """Why nothing may be appended any more."""
         self._lock = threading.RLock()
@@ -141,7 +146,9 @@ class Branch(Strand):
             node = ForkNode(self.head)
             self.head = node
             prefix = "" if self.place == "main" else f"{self.place}, "
-            branches = [Branch(self.recorder, f"{prefix}fork {i} of {size}", self) for i in range(size)]
+            branches = [
+                Branch(self.recorder, f"{prefix}fork {i} of {size}", self, (*self.indices, i)) for i in range(size)
+            ]
             node.branches = tuple(branches)
             self._noted()
         return branches
@@ -263,7 +270,7 @@ class Branch(Strand):
             n=sampling.n,
             with_logprobs=sampling.logprobs is not None,
         )
-        self._send(generation, sampling=sampling)
+        self._send(generation, name=piece.name, sampling=sampling)
         self._add_generation(GenNode(self.head, piece.name, generation), piece.reasoning)
 
     def _turn_has_text(self) -> bool:
@@ -281,7 +288,7 @@ class Branch(Strand):
             options=piece.options.texts,
             method=piece.method,
         )
-        self._send(selection, select=piece.options)
+        self._send(selection, name=piece.name, select=piece.options)
         self._add_generation(SelectNode(self.head, piece.name, selection))
 
     def _add_generation(self, node: GenNode, reasoning: ReasoningFormat | None = None) -> None:
@@ -301,12 +308,16 @@ class Branch(Strand):
         self,
         generation: Generation | None = None,
         *,
+        name: str | None = None,
         sampling: SamplingParams | None = None,
         select: Options | None = None,
     ) -> None:
         """Send what is pending: with a generation or a select, or (None) as a fork point."""
         segments = _merged(self._pending)
-        node = TreeNode(next(self.recorder.node_ids), self._parent, segments, sampling=sampling, select=select)
+        origin = Origin(self.recorder.program, self.indices, name)
+        node = TreeNode(
+            next(self.recorder.node_ids), self._parent, segments, sampling=sampling, select=select, origin=origin
+        )
         self._pending = []
         self._parent = node.id
         self.recorder.dispatcher.add(node, generation)

@@ -13,6 +13,7 @@ import msgspec
 
 from radixrt.protocol.events import Event
 from radixrt.protocol.options import Options
+from radixrt.protocol.origin import Origin
 from radixrt.protocol.sampling import MAX_CHOICES, SamplingParams
 from radixrt.protocol.segments import Segment
 from radixrt.protocol.terms import NO_TERMS, ProgramTerms
@@ -37,6 +38,8 @@ class TreeNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """The log-probabilities of its own ids are wanted, from this one on (0: all). It generates nothing."""
     select: Options | None = None
     """For the frontend only, which makes scored nodes of it."""
+    origin: Origin | None = None
+    """For backends on the program's side only."""
 
     @property
     def ends(self) -> int:

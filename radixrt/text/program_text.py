@@ -215,7 +215,7 @@ class ProgramText:
         else:
             assert node.plan is not None
             segments = segments_of(node.plan)
-            self._released.append(msgspec.structs.replace(node.spec, parent=parent, segments=segments))
+            self._released.append(msgspec.structs.replace(node.spec, parent=parent, segments=segments, origin=None))
         if node.spec.score is None:  # What a scored node's ids are is told with their scores.
             node.plan = None
 
