@@ -25,6 +25,7 @@ from radixrt.errors import (
     NotSupported,
     PromptTooLong,
     RadixError,
+    ScriptMismatch,
     UnknownVariable,
     UnsupportedModel,
     WorkerUnavailable,
@@ -49,7 +50,10 @@ __all__ = [
     "ProgramState",
     "PromptTooLong",
     "RadixError",
+    "Reply",
     "Runtime",
+    "ScriptMismatch",
+    "Scripted",
     "UnknownVariable",
     "UnsupportedModel",
     "WorkerUnavailable",
@@ -78,6 +82,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from radixrt.client.runtime import Runtime
+    from radixrt.client.scripted.model import Scripted
+    from radixrt.client.scripted.replies import Reply
     from radixrt.lang import (
         ChoicesDecision,
         ChoicesSamplingMethod,
@@ -112,7 +118,9 @@ else:
         "ChoicesSamplingMethod": "radixrt.lang",
         "ForkGroup": "radixrt.lang",
         "ProgramState": "radixrt.lang",
+        "Reply": "radixrt.client.scripted.replies",
         "Runtime": "radixrt.client.runtime",
+        "Scripted": "radixrt.client.scripted.model",
         "assistant": "radixrt.lang",
         "assistant_begin": "radixrt.lang",
         "assistant_end": "radixrt.lang",

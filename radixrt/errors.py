@@ -117,6 +117,10 @@ class JoinFailed(RadixError, ExceptionGroup[GenerationFailed]):
         return JoinFailed(failures)
 
 
+class ScriptMismatch(RadixError, AssertionError):
+    """A `Scripted` model was asked for what its script does not have, or was not asked for what it has."""
+
+
 class InternalError(RadixError):
     """A fault on the runtime's side, not the caller's: the message says where to look."""
 
@@ -137,6 +141,7 @@ _BY_NAME: dict[str, type[RadixError]] = {
         WorkerUnavailable,
         TokenizerChanged,
         Aborted,
+        ScriptMismatch,
         InternalError,
     )
 }

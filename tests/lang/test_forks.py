@@ -186,7 +186,7 @@ def test_after_an_assignment_a_joined_name_is_the_parent_s(backend: Scripted) ->
 
 
 def test_concatenation_appends_text_and_generated_ids_and_gathers_nothing(backend: Scripted) -> None:
-    backend.script = lambda prompt, node: Reply([f"r{node.id}"], extra_ids=1)
+    backend.script = lambda prompt, node: Reply([f"r{node.id}"], hidden_tokens=1)
 
     @function
     def program(s: ProgramState) -> bool:

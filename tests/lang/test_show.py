@@ -25,8 +25,8 @@ def test_a_tree_shows_texts_branches_and_tokens(backend: Scripted) -> None:
         s += "end?" + gen()
 
     s = poem.run()
-    prompt = len("Write now.<user begin>hi<user end>0")
-    reused = prompt // 2
+    reused = len("Write now.(chat)\n[user]hi[/user]\n")
+    prompt = reused + 1
     assert render_plain("poem", s.tree(), characters=11).splitlines() == [
         "poem",
         '├── text  "Write now."',
