@@ -59,6 +59,7 @@ lint: setup ## ruff (check and format) and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p radixrt
+	$(BIN)/mypy --strict tests/typing
 
 fmt: setup ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .

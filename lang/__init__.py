@@ -5,6 +5,7 @@ in batches (`dispatch`), and what comes back fills their results (`results`), fo
 `streaming`).
 """
 
+from radixrt.lang.async_state import AsyncForkGroup, AsyncProgramState
 from radixrt.lang.backends import set_default_backend
 from radixrt.lang.choices import (
     ChoicesDecision,
@@ -14,8 +15,8 @@ from radixrt.lang.choices import (
     unconditional_likelihood_normalized,
 )
 from radixrt.lang.expressions import gen, raw, select
-from radixrt.lang.function import Program, function
-from radixrt.lang.group import ForkGroup
+from radixrt.lang.function import AnyProgram, AsyncProgram, Program, function
+from radixrt.lang.pending import Pending
 from radixrt.lang.reasoning import separate_reasoning
 from radixrt.lang.roles import (
     assistant,
@@ -30,12 +31,17 @@ from radixrt.lang.roles import (
 )
 from radixrt.lang.show import render_plain, render_rich
 from radixrt.lang.simple_gens import gen_int, gen_string
-from radixrt.lang.state import ProgramState
+from radixrt.lang.state import ForkGroup, ProgramState
 
 __all__ = [
+    "AnyProgram",
+    "AsyncForkGroup",
+    "AsyncProgram",
+    "AsyncProgramState",
     "ChoicesDecision",
     "ChoicesSamplingMethod",
     "ForkGroup",
+    "Pending",
     "Program",
     "ProgramState",
     "assistant",

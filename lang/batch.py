@@ -1,7 +1,8 @@
-"""Many runs at once, on a pool of threads, their states in order."""
+"""Many runs at once, on a pool of threads or in an event loop, their states in order."""
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,18 +23,44 @@ def run_all(runs: Sequence[Run], num_threads: int | Literal["auto"], progress_ba
     return list(run_in_order(runs, num_threads, progress_bar))
 
 
+async def run_all_async(
+    runs: Sequence[Run], num_threads: int | Literal["auto"], progress_bar: bool
+) -> list[ProgramState]:
+    """`run_all` in the running event loop, for runs whose bodies are coroutines; "auto" is all at once."""
+    at_once = _checked(num_threads, max(len(runs), 1))
+    turn = asyncio.Semaphore(at_once)
+    with _progress(len(runs), progress_bar) as advance:
+
+        async def execute(run: Run) -> ProgramState:
+            async with turn:
+                state = await run.execute_async()
+            advance()
+            return state
+
+        tasks = [asyncio.create_task(execute(run)) for run in runs]
+        try:
+            return [await task for task in tasks]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def run_in_order(runs: Sequence[Run], num_threads: int | Literal["auto"], progress_bar: bool) -> Iterator[ProgramState]:
     """The states, each as soon as it and those before it are ready. The runs are started at once.
 
     Raises `InvalidRequest` for a wrong number of threads.
     """
+    threads = _checked(num_threads, AUTO_THREADS)
+    return _states(runs, min(threads, len(runs)), progress_bar) if runs else iter(())
+
+
+def _checked(num_threads: int | Literal["auto"], auto: int) -> int:
     if num_threads == "auto":
-        num_threads = AUTO_THREADS
+        return auto
     if not isinstance(num_threads, int) or num_threads < 1:
         raise InvalidRequest(f'num_threads is {num_threads!r}; it must be "auto" or at least 1', field="num_threads")
-    if not runs:
-        return iter(())
-    return _states(runs, min(num_threads, len(runs)), progress_bar)
+    return num_threads
 
 
 def _states(runs: Sequence[Run], threads: int, progress_bar: bool) -> Iterator[ProgramState]:

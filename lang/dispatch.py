@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from radixrt.client.backend import Backend, Session
-from radixrt.errors import Aborted
+from radixrt.errors import Aborted, RadixError
 from radixrt.lang.results import Failure, Generation
 from radixrt.lang.selection import Selection
 from radixrt.protocol.events import TextEvent
@@ -51,6 +51,8 @@ class Dispatcher:
         self._failed: dict[int, Failure] = {}
         self._session: Session | None = None
         self._closed = False
+        self._ended: RadixError | None = None
+        """Why the program was closed before its own end."""
 
     def touch(self) -> None:
         """A statement was recorded that sends nothing by itself: more may come, wait for it."""
@@ -63,7 +65,7 @@ class Dispatcher:
             self.generations += node.sampling is not None
             failure = self._failed.get(node.parent) if node.parent is not None else None
             if failure is None and self._closed and generation is not None:
-                failure = generation.failed_with(Aborted("the program has ended"))
+                failure = generation.failed_with(self._ended or Aborted("the program has ended"))
             if failure is not None:
                 self._failed[node.id] = failure
             else:
@@ -87,17 +89,45 @@ class Dispatcher:
             self.flush()
             generation.completed.wait_until(lambda: generation.complete)
 
+    async def wait_async(self, generation: Generation) -> None:
+        """`wait` for a coroutine of any event loop."""
+        if not generation.complete:
+            self.flush()
+            await generation.completed.wait_until_async(lambda: generation.complete)
+
     def drain(self) -> None:
         """Send what is recorded and block until every generation is complete."""
-        with self._lock:
-            live = [entry.generation for entry in self._live.values()]
-        for generation in live:
-            if generation is not None:
-                self.wait(generation)
+        for generation in self._live_generations():
+            self.wait(generation)
 
-    def close(self) -> None:
-        """No more nodes will come: what is live fails as aborted, and the runtime forgets the program."""
+    async def drain_async(self) -> None:
+        """`drain` for a coroutine of any event loop."""
+        for generation in self._live_generations():
+            await self.wait_async(generation)
+
+    def _live_generations(self) -> list[Generation]:
+        with self._lock:
+            return [entry.generation for entry in self._live.values() if entry.generation is not None]
+
+    def abort(self, nodes: Sequence[int]) -> None:
+        """Abort those of the nodes that have no end yet, and all below them: they fail as `Aborted`."""
+        self.flush()  # what was recorded before this is aborted with it
+        self._loop.call_soon_threadsafe(self._abort, list(nodes))
+
+    def close(self, why: RadixError | None = None) -> None:
+        """No more nodes will come: what is live fails with `why`, and the runtime forgets the program.
+
+        Without a reason the program has come to its own end. Only the first call says why.
+        """
+        with self._lock:
+            if self._ended is None:
+                self._ended = why
         self._loop.call_soon_threadsafe(self._close)
+
+    def check_open(self) -> None:
+        """Raise why the program was closed, if something did before its own end."""
+        if self._ended is not None:
+            raise type(self._ended)(self._ended.message, field=self._ended.field)
 
     def _start_timer(self) -> None:
         self._loop.call_later(IDLE_SECONDS, self._when_idle)
@@ -169,6 +199,13 @@ class Dispatcher:
             if entry.generation is not None:
                 entry.generation.fail(failure)
 
+    def _abort(self, nodes: Sequence[int]) -> None:
+        with self._lock:
+            live = [node for node in nodes if node in self._live]
+        if self._session is not None:
+            for node in live:
+                self._session.abort(node)
+
     def _close(self) -> None:
         with self._lock:
             self._closed = True
@@ -176,6 +213,7 @@ class Dispatcher:
         if self._session is not None:
             self._session.close()
             self._session = None
+        why = self._ended or Aborted("the program ended before this did")
         for entry in live.values():
             if entry.generation is not None:
-                entry.generation.fail(entry.generation.failed_with(Aborted("the program ended before this did")))
+                entry.generation.fail(entry.generation.failed_with(why))

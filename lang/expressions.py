@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Unpack, overload
 
 from radixrt.errors import InvalidRequest, MissingChoices
 from radixrt.lang.choices import Decides, requires_unconditional
 from radixrt.lang.choices import choices_method as resolved_method
 from radixrt.lang.dtypes import DType
-from radixrt.lang.options import given_options
+from radixrt.lang.options import GenOptions, given_options
+from radixrt.lang.typed import TypedOutput, typed_output
 from radixrt.protocol.options import Options, options_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 _GREEDY = 1e-5
 """SGLang takes temperatures up to this as 0."""
+
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Expression:
@@ -68,13 +73,18 @@ class RoleEdge(Expression):
 
 
 @dataclass(frozen=True, slots=True)
-class Gen(Expression):
-    """Text that the model is to write. `options` are the sampling parameters that were given, and no others."""
+class Gen(Expression, Generic[T_co]):
+    """Text that the model is to write; the variable's value is a `T_co`, as a rule the text.
+
+    `options` are the sampling parameters that were given, and no others.
+    """
 
     name: str | None
     options: Mapping[str, Any]
     reasoning: ReasoningFormat | None = None
     """How the text is taken apart into reasoning and answer, if it is."""
+    output: TypedOutput | None = None
+    """How the value is made of the text. None: it is the text."""
 
     def pieces(self) -> Iterator[Piece]:
         yield self
@@ -102,7 +112,7 @@ class Sequenced(Expression):
         return iter(self.items)
 
 
-Piece: TypeAlias = Constant | RoleEdge | Gen | Select
+Piece: TypeAlias = Constant | RoleEdge | Gen[Any] | Select
 
 
 def as_expression(value: object) -> Expression:
@@ -123,6 +133,44 @@ def raw(text: str) -> Constant:
     return Constant(text, raw=True)
 
 
+@overload
+def gen(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    n: None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    *,
+    schema: type[T],
+    **options: Unpack[GenOptions],
+) -> Gen[T]: ...
+@overload
+def gen(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    n: None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    *,
+    schema: None = None,
+    **options: Unpack[GenOptions],
+) -> Gen[str]: ...
+@overload
+def gen(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    *,
+    schema: object = None,
+    choices: Sequence[str] | None = None,
+    choices_method: Decides | str | None = None,
+    **options: Unpack[GenOptions],
+) -> Gen[Any] | Select: ...
 def gen(
     name: str | None = None,
     max_tokens: int | None = None,
@@ -150,7 +198,8 @@ def gen(
     logit_bias: Mapping[int, float] | None = None,
     seed: int | None = None,
     logprobs: int | None = None,
-) -> Gen | Select:
+    schema: Any = None,
+) -> Gen[Any] | Select:
     """Let the model continue, and keep what it writes as the variable `name`.
 
     What is not given comes from the call of the program (`run(temperature=0)`), else from
@@ -165,16 +214,27 @@ def gen(
     `return_logprob` has `get_meta_info(name)` tell each token's log-probability, and those of the `top_logprobs_num`
     likeliest ones. `logprobs=k` is both in one.
 
+    With `schema`, a type (a Pydantic model, dataclass, `TypedDict`, `Literal`, `Enum`, `list[...]`, `int`, see
+    `lang.typed`), the text is JSON of that type, and the variable's value an instance. Text that `max_tokens` or a stop
+    string cut is none: reading the variable then raises `GenerationFailed`, whose cause is an `InvalidOutput`.
+
     With `choices` it is `select(name, choices, ...)`, and the other parameters say nothing.
 
     Raises `InvalidRequest`, naming the parameter, for a value that is wrong whatever the call says: `InvalidPattern`
     (which is a `re.error` too) for a regex.
     """
     _check_name(name)
+    if schema is not None and (json_schema is not None or choices is not None):
+        other = "choices" if choices is not None else "json_schema"
+        raise InvalidRequest(f"schema and {other} are given; a generation has one constraint", field="schema")
     if choices is not None:
         return select(name, choices, 0.0 if temperature is None else temperature, choices_method)
     if choices_method is not None:
         raise InvalidRequest("choices_method is given without choices", field="choices_method")
+    output = None
+    if schema is not None:
+        output = typed_output(schema)
+        json_schema = output.schema
     options = {
         "max_tokens": max_tokens,
         "min_tokens": min_tokens,
@@ -199,7 +259,7 @@ def gen(
         "seed": seed,
         "logprobs": logprobs,
     }
-    return Gen(name, given_options(options))
+    return Gen(name, given_options(options), output=output)
 
 
 def select(

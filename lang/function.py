@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, overload
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, cast, overload
 
 from radixrt.client.backend import Backend
+from radixrt.client.loop import running_loop
 from radixrt.errors import InvalidRequest
 from radixrt.lang.backends import resolve_backend
-from radixrt.lang.batch import run_all, run_in_order
+from radixrt.lang.batch import run_all, run_all_async, run_in_order
 from radixrt.lang.expected_steps import ExpectedSteps
 from radixrt.lang.options import OPTION_NAMES, given_options
 from radixrt.lang.runs import Run
 from radixrt.lang.state import ProgramState
 
 Body: TypeAlias = Callable[..., Any]
+AsyncBody: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 BatchItem: TypeAlias = Mapping[str, Any] | Sequence[Any]
 """The arguments of one run: by name, or in order."""
 
 
-class Program:
+class AnyProgram:
     """A function that builds on a state. Made by `@function`; run by `run`, `run_batch` or a plain call.
 
-    Beside the function's own arguments, `run` and `run_batch` take sampling options by name (`temperature=0`, SGLang's
-    `max_new_tokens`, any other of `gen`): defaults that a `gen` may override. A name that the function has itself as
-    a parameter is the function's.
+    Beside the function's own arguments, all ways to run it take sampling options by name (`temperature=0`, SGLang's
+    `max_new_tokens`, any other of `gen`): defaults that a `gen` may override; and `timeout`, in seconds, after which a
+    run is ended with `DeadlineExceeded` (the function's own Python code is not interrupted). A name that the function
+    has itself as a parameter is the function's.
     """
+
+    _is_async: ClassVar[bool]
 
     def __init__(self, body: Body, bound: Mapping[str, Any] | None = None, *, steps: int | None = None) -> None:
         """`steps`: how many generations a run is expected to make. None: as many as earlier runs made."""
@@ -36,28 +42,33 @@ class Program:
         self._body = body
         self._bound = dict(bound or {})
         self._signature = inspect.signature(body)
-        functools.update_wrapper(self, body)
+        functools.update_wrapper(cast(Any, self), body)
         self.name = getattr(body, "__name__", "program")
-        if inspect.iscoroutinefunction(body):
-            raise InvalidRequest(f"{self.name} is `async def`; a program is written with `def`")
         if not self._signature.parameters:
             raise InvalidRequest(f"{self.name} has no parameters; the first one of a program is its state")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> ProgramState:
-        """`run(*args, **kwargs)`. Inside a program it is a run of its own, on the caller's backend."""
-        return self.run(*args, **kwargs)
 
     def run(self, *args: Any, backend: Backend | None = None, stream: bool = False, **kwargs: Any) -> ProgramState:
         """Run the program and give back its state, when all is generated.
 
-        With `stream` the program runs in a thread of its own and the state is given back at once: read it with
-        `text_iter` or `text_async_iter`.
+        With `stream` the state is given back at once, and the program runs in a thread of its own (one written with
+        `async def`: in the running event loop, if there is one): read it with `text_iter` or `text_async_iter`.
 
-        Raises `TypeError` for arguments that the function does not take, `InvalidRequest` for wrong options, and what
-        the function raises. A failed generation is raised by those who read it (`ProgramState.error` tells of it).
+        Raises `TypeError` for arguments that the function does not take, `InvalidRequest` for wrong options,
+        `DeadlineExceeded`, and what the function raises. A failed generation is raised by those who read it
+        (`ProgramState.error` tells of it).
         """
         run = self._prepare(resolve_backend(backend), args, kwargs)
-        return run.start() if stream else run.execute()
+        if stream:
+            return run.start()
+        self._check_may_block("run")
+        return run.execute()
+
+    async def run_async(self, *args: Any, backend: Backend | None = None, **kwargs: Any) -> ProgramState:
+        """`run` for coroutines: a program written with `async def` runs in their event loop, any other in a thread.
+
+        To cancel it is to end the run: all that it still generates is aborted. Raises as `run`.
+        """
+        return await self._prepare(resolve_backend(backend), args, kwargs).execute_async()
 
     @property
     def steps(self) -> int | None:
@@ -101,23 +112,53 @@ class Program:
         With `generator_style` states are handed out as they are ready, still in order. All arguments are checked
         before anything runs; when a run raises, the others are ended and the error is raised. Raises as `run`.
         """
-        chosen = resolve_backend(backend)
-        runs = []
-        for index, item in enumerate(batch):
-            named = item if isinstance(item, Mapping) else {}
-            try:
-                runs.append(self._prepare(chosen, () if named else tuple(item), {**options, **named}))
-            except TypeError as error:
-                raise TypeError(f"run_batch, item {index}: {error}") from None
+        self._check_may_block("run_batch")
+        runs = self._prepare_all(resolve_backend(backend), batch, options)
         if generator_style:
             return run_in_order(runs, num_threads, progress_bar)
+        if self._is_async:
+            return asyncio.run(run_all_async(runs, num_threads, progress_bar))
         return run_all(runs, num_threads, progress_bar)
 
-    def bind(self, **kwargs: Any) -> Program:
+    async def run_batch_async(
+        self,
+        batch: Sequence[BatchItem],
+        *,
+        backend: Backend | None = None,
+        num_threads: int | Literal["auto"] = "auto",
+        progress_bar: bool = False,
+        **options: Any,
+    ) -> list[ProgramState]:
+        """`run_batch` for coroutines, at most `num_threads` runs at a time ("auto": all at once).
+
+        A program written with `async def` takes no threads. Raises as `run_batch`.
+        """
+        runs = self._prepare_all(resolve_backend(backend), batch, options)
+        return await run_all_async(runs, num_threads, progress_bar)
+
+    def bind(self, **kwargs: Any) -> Self:
         """The program with arguments and options filled in; those of a call come first."""
         bound = copy.copy(self)
         bound._bound = {**self._bound, **kwargs}
         return bound
+
+    def _check_may_block(self, method: str) -> None:
+        if self._is_async and running_loop() is not None:
+            raise InvalidRequest(
+                f"{self.name} is `async def` and an event loop runs here, which {method} would stop: "
+                f"await {method}_async instead"
+            )
+
+    def _prepare_all(self, backend: Backend, batch: Sequence[BatchItem], options: Mapping[str, Any]) -> list[Run]:
+        """A run an item, all of them checked."""
+        runs = []
+        for index, item in enumerate(batch):
+            named = item if isinstance(item, Mapping) else {}
+            try:
+                runs.append(self._prepare(backend, () if named else tuple(item), {**options, **named}))
+            except TypeError as error:
+                raise TypeError(f"run_batch, item {index}: {error}") from None
+        return runs
 
     def _prepare(self, backend: Backend, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Run:
         """A run with these arguments and options, the bound ones behind them."""
@@ -126,18 +167,57 @@ class Program:
         arguments = {name: value for name, value in merged.items() if not self._is_option(name)}
         options = {name: value for name, value in merged.items() if self._is_option(name)}
         self._signature.bind(None, *args, **arguments)
-        defaults = given_options(_with_our_names(options))
-        return Run(self.name, lambda state: self._body(state, *args, **arguments), backend, defaults, self._expected)
+        timeout = _checked_timeout(options.pop("timeout", None))
+        return Run(
+            self.name,
+            lambda state: self._body(state, *args, **arguments),
+            backend,
+            given_options(_with_our_names(options)),
+            self._expected,
+            is_async=self._is_async,
+            timeout=timeout,
+        )
 
     def _is_option(self, name: str) -> bool:
-        return name not in self._signature.parameters and (name in OPTION_NAMES or name == "max_new_tokens")
+        return name not in self._signature.parameters and (
+            name in OPTION_NAMES or name in ("max_new_tokens", "timeout")
+        )
 
 
+class Program(AnyProgram):
+    """A program written with `def`."""
+
+    _is_async = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ProgramState:
+        """`run(*args, **kwargs)`. Inside a program it is a run of its own, on the caller's backend."""
+        return self.run(*args, **kwargs)
+
+
+class AsyncProgram(AnyProgram):
+    """A program written with `async def`: its state is an `AsyncProgramState`."""
+
+    _is_async = True
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> ProgramState:
+        """`run_async(*args, **kwargs)`. Inside a program it is a run of its own, on the caller's backend."""
+        return await self.run_async(*args, **kwargs)
+
+
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, body: AsyncBody, /) -> AsyncProgram: ...
+    @overload
+    def __call__(self, body: Body, /) -> Program: ...
+
+
+@overload
+def function(body: AsyncBody) -> AsyncProgram: ...
 @overload
 def function(body: Body) -> Program: ...
 @overload
-def function(body: None = None, *, steps: int | None = None) -> Callable[[Body], Program]: ...
-def function(body: Body | None = None, *, steps: int | None = None) -> Program | Callable[[Body], Program]:
+def function(body: None = None, *, steps: int | None = None) -> _Decorator: ...
+def function(body: Body | None = None, *, steps: int | None = None) -> AnyProgram | _Decorator:
     """Make a program of a function, as `@function`, `@function()` or `@function(steps=8)`.
 
         @function
@@ -149,10 +229,14 @@ def function(body: Body | None = None, *, steps: int | None = None) -> Program |
     `steps` says how many generations a run is expected to make: under the schedule policy `program` those that have
     fewer to go are served first. Without it, that is learnt from the runs that have ended before.
 
-    Raises `InvalidRequest` unless the function is synchronous and has a parameter for the state, and `steps` is at
-    least 1.
+    A function written with `async def` becomes an `AsyncProgram`: `await s.gen(...)`, `await run_async(...)`.
+
+    Raises `InvalidRequest` unless the function has a parameter for the state, and `steps` is at least 1.
     """
-    return functools.partial(Program, steps=steps) if body is None else Program(body, steps=steps)
+    if body is None:
+        return cast(_Decorator, functools.partial(function, steps=steps))
+    kind = AsyncProgram if inspect.iscoroutinefunction(body) else Program
+    return kind(body, steps=steps)
 
 
 def _with_our_names(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,3 +246,9 @@ def _with_our_names(options: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidRequest("max_new_tokens and max_tokens are the same option; give one", field="max_new_tokens")
         ours["max_tokens"] = ours.pop("max_new_tokens")
     return ours
+
+
+def _checked_timeout(timeout: Any) -> float | None:
+    if timeout is None or (isinstance(timeout, int | float) and 0 < timeout < float("inf")):
+        return timeout
+    raise InvalidRequest(f"timeout is {timeout!r}; it must be a positive number of seconds", field="timeout")

@@ -2,47 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, get_args, overload
 
-from radixrt.errors import GenerationFailed, InvalidRequest, JoinFailed
+from radixrt.errors import InvalidRequest, JoinFailed
 from radixrt.lang.expressions import Expression, RoleEdge
 from radixrt.lang.recording import Branch
-from radixrt.lang.tree import GenNode, JoinMode, JoinNode, RoleNode, SelectNode, TextNode, generations
+from radixrt.lang.tree import GenNode, JoinMode, JoinNode, RoleNode, SelectNode, TextNode
 from radixrt.protocol.segments import Ids, Text
 
 if TYPE_CHECKING:
-    from radixrt.lang.state import ProgramState
+    from radixrt.lang.appending import Appending
 
 ForAll: TypeAlias = Expression | list[Any] | tuple[Any, ...] | Callable[[int], Any]
 
 
-class ForkGroup:
-    """The states of a fork's branches: `forks[i]`, `len(forks)`, `for f in forks`, `forks += ...`, `forks.join()`."""
+S = TypeVar("S", bound="Appending")
 
-    def __init__(self, parent: Branch, states: list[ProgramState]) -> None:
-        self._parent = parent
+
+class Branches(Generic[S]):
+    """The states of a fork's branches: `forks[i]`, `len(forks)`, `for f in forks`, `forks += ...`."""
+
+    def __init__(self, parent: Branch, states: list[S]) -> None:
+        self.parent = parent
         self._states = states
+        self._joined = False
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def __iter__(self) -> Iterator[ProgramState]:
+    def __iter__(self) -> Iterator[S]:
         return iter(self._states)
 
     @overload
-    def __getitem__(self, index: int) -> ProgramState: ...
+    def __getitem__(self, index: int) -> S: ...
     @overload
-    def __getitem__(self, index: slice) -> list[ProgramState]: ...
-    def __getitem__(self, index: int | slice) -> ProgramState | list[ProgramState]:
+    def __getitem__(self, index: slice) -> list[S]: ...
+    def __getitem__(self, index: int | slice) -> S | list[S]:
         return self._states[index]
 
-    def __setitem__(self, index: int, state: ProgramState) -> None:
+    def __setitem__(self, index: int, state: S) -> None:
         """The last step of `forks[i] += ...`; no other state can be put in a branch's place."""
         if state is not self._states[index]:
             raise InvalidRequest(f"forks[{index}] can be appended to (+=), not replaced")
 
-    def __iadd__(self, what: ForAll) -> ForkGroup:
+    def __iadd__(self, what: ForAll) -> Self:
         """Append to every branch: one expression to all, a list or tuple dealt out, a callable asked with each index.
 
         Raises `InvalidRequest` for anything else and for a list of another length.
@@ -50,31 +54,6 @@ class ForkGroup:
         for state, expression in zip(self._states, self._dealt(what), strict=True):
             state += expression
         return self
-
-    def join(self, mode: JoinMode = "gather_variable") -> None:
-        """Wait for the branches and end them; nothing can be appended to them afterwards.
-
-        "gather_variable": each name that branches set themselves becomes a list in the parent, in branch order, unless
-        the parent has a variable of that name that no join put there. "concate_and_append": the branches' own text is
-        appended to the parent, in branch order, and no variable is gathered.
-
-        Raises `JoinFailed`, with a `GenerationFailed` for each branch that failed.
-        """
-        if mode not in get_args(JoinMode):
-            allowed = " or ".join(map(repr, get_args(JoinMode)))
-            raise InvalidRequest(f"join takes the mode {allowed}, not {mode!r}", field="mode")
-        self._parent.check_open()
-        branches = [state.branch for state in self._states]
-        if any(branch.ended for branch in branches):
-            raise InvalidRequest("these branches have been joined already")
-        for branch in branches:
-            branch.ended = "it has been joined"
-        _wait(branches)
-        self._parent.add_node(JoinNode(self._parent.head, mode))
-        if mode == "gather_variable":
-            _gather(self._parent, branches)
-        else:
-            _append(self._parent, branches)
 
     def _dealt(self, what: ForAll) -> list[Any]:
         if isinstance(what, Expression):
@@ -90,26 +69,40 @@ class ForkGroup:
             "all, write `for f in forks: f += text` or `forks += lambda i: text`"
         )
 
+    def branches_to_join(self, mode: JoinMode) -> list[Branch]:
+        """The branches, which end here. Raises `InvalidRequest` for an unknown mode and a second join."""
+        if mode not in get_args(JoinMode):
+            allowed = " or ".join(map(repr, get_args(JoinMode)))
+            raise InvalidRequest(f"join takes the mode {allowed}, not {mode!r}", field="mode")
+        self.parent.check_open()
+        if self._joined:
+            raise InvalidRequest("these branches have been joined already")
+        self._joined = True
+        branches = [state.branch for state in self._states]
+        for branch in branches:
+            branch.ended = "it has been joined"
+        return branches
 
-def _wait(branches: list[Branch]) -> None:
-    """Block until all is generated. Raises `JoinFailed` if some of it failed."""
-    failures: list[GenerationFailed] = []
-    for branch in branches:
-        for generation in generations(branch.finished(branch.nodes())):
-            if generation.failure is not None:
-                failures.append(generation.failure.error())
-                break
+
+def join_branches(parent: Branch, branches: Sequence[Branch], mode: JoinMode) -> None:
+    """Join branches whose generations are complete. Raises `JoinFailed` if some of them failed."""
+    failures = [error for branch in branches if (error := branch.own_failure()) is not None]
     if failures:
         raise JoinFailed(failures)
+    parent.add_node(JoinNode(parent.head, mode))
+    if mode == "gather_variable":
+        _gather(parent, branches)
+    else:
+        _append(parent, branches)
 
 
-def _gather(parent: Branch, branches: list[Branch]) -> None:
+def _gather(parent: Branch, branches: Sequence[Branch]) -> None:
     names = dict.fromkeys(name for branch in branches for name in branch.own_names() if parent.takes_joined(name))
     for name in names:
         parent.assign(name, [branch.read(name) for branch in branches if name in branch.own_names()], by_join=True)
 
 
-def _append(parent: Branch, branches: list[Branch]) -> None:
+def _append(parent: Branch, branches: Sequence[Branch]) -> None:
     for branch in branches:
         for node in branch.nodes():
             match node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
@@ -19,11 +19,41 @@ from radixrt.protocol.constraint import CONSTRAINT_NAMES, Regex, with_constraint
 from radixrt.protocol.sampling import MAX_TOP_LOGPROBS, SamplingParams, check
 from radixrt.text.regex.translate import full_match_pattern
 
+if TYPE_CHECKING:
+    from radixrt.lang.dtypes import DType
+
 _LOGPROBS = ("return_logprob", "top_logprobs_num")
 OPTION_NAMES = frozenset((*SamplingParams.__struct_fields__, *CONSTRAINT_NAMES, *_LOGPROBS))
 """What the call of a program may say about its generations."""
 _MORE_STOPS = "more_stops"
 """Among given options: stop strings that a `dtype` brings, beside those that the gen or the call gives."""
+
+
+class SamplingOptions(TypedDict, total=False):
+    """What a generation of any kind may be told by name, for type checkers; `lang.expressions.gen` says what it means."""
+
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    repetition_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    seed: int | None
+    ignore_eos: bool | None
+    return_logprob: bool | None
+    top_logprobs_num: int | None
+    logprobs: int | None
+
+
+class GenOptions(SamplingOptions, total=False):
+    """And what a `gen` may be told besides."""
+
+    dtype: DType | None
+    regex: str | None
+    json_schema: str | bool | Mapping[str, Any] | type | None
+    json_object: bool | None
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:

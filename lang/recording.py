@@ -6,14 +6,16 @@ fork alone. So by the join rule (`protocol.segments`) each tokenises by itself, 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
-from collections.abc import KeysView, Mapping
+from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from radixrt.client.backend import Backend
-from radixrt.errors import InvalidRequest, UnknownVariable
+from radixrt.client.loop import running_loop
+from radixrt.errors import Aborted, GenerationFailed, InvalidRequest, UnknownVariable
 from radixrt.lang import demands
 from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.expressions import Constant, Expression, Gen, RoleEdge, Select
@@ -58,6 +60,16 @@ class Recorder:
         self.ret_value: object = None
         """What it returned."""
         self.node_ids = itertools.count()
+        self.body_loop: asyncio.AbstractEventLoop | None = None
+        """Where the body runs, if it is a coroutine."""
+
+    def check_may_block(self, awaited: Generation) -> None:
+        """Raise `InvalidRequest` in the event loop that the body runs in: it would wait for ever, and all with it."""
+        if self.body_loop is not None and running_loop() is self.body_loop:
+            raise InvalidRequest(
+                f"{awaited.program}, {awaited.branch}: {awaited.node} is still being generated; in an `async def` "
+                f"program it has to be awaited, with `await s.get({awaited.node!r})`"
+            )
 
     def end_body(self, error: BaseException | None = None) -> None:
         """Nothing will be recorded any more; `error` is what the body raised."""
@@ -85,11 +97,14 @@ class Branch(Strand):
         self.recorder = recorder
         self.place = place
         self.indices = indices
+        self._is_root = origin is None
         self.ended: str | None = None
         """Why nothing may be appended any more."""
         self._lock = threading.RLock()
         self._parent: int | None = origin._parent if origin else None
         """The last node sent, which the next one continues..."""
+        self._sent: list[int] = []
+        """The nodes that the branch itself sent."""
         self._pending: list[Segment] = []
         """...with these."""
         self._last: Generation | None = origin._last if origin else None
@@ -108,7 +123,10 @@ class Branch(Strand):
     # Statements
 
     def append(self, expression: Expression) -> None:
-        """Record an expression. Raises as `check_open`, and `InvalidRequest` for a turn out of place."""
+        """Record an expression.
+
+        Raises as `check_open`, `InvalidRequest` for a turn out of place, `NotSupported` for what the backend cannot do.
+        """
         with self._lock:
             self.check_open()
             for piece in expression.pieces():
@@ -124,6 +142,13 @@ class Branch(Strand):
                     case Select():
                         self._add_select(piece)
             self._noted()
+
+    def append_generation(self, expression: Gen[Any] | Select) -> Generation:
+        """Record one that generates; what will become of it. Raises as `append`."""
+        with self._lock:
+            self.append(expression)
+            assert self._last is not None
+            return self._last
 
     def append_text(self, text: str, segment: Segment) -> None:
         """Append text whose segment is known: what another branch holds."""
@@ -153,6 +178,19 @@ class Branch(Strand):
             self._noted()
         return branches
 
+    def cancel(self) -> None:
+        """End this branch and those forked from it; of the first branch of a run: end the run."""
+        self.ended = "it was cancelled"
+        if self._is_root:
+            self.recorder.dispatcher.close(Aborted("the run was cancelled"))
+            return
+        self.recorder.dispatcher.abort(self._sent)
+        for node in self.nodes():
+            if isinstance(node, ForkNode):
+                for strand in node.branches:
+                    assert isinstance(strand, Branch)
+                    strand.cancel()
+
     def add_node(self, node: Node) -> None:
         """Record a node that adds no text."""
         with self._lock:
@@ -160,9 +198,13 @@ class Branch(Strand):
             self._noted()
 
     def check_open(self) -> None:
-        """Raise unless something may be appended: the failure of the branch, or `InvalidRequest` once it has ended."""
+        """Raise unless something may be appended.
+
+        The failure of the branch, why the run was ended, or `InvalidRequest` once branch or program has ended.
+        """
         if self._last is not None:
             self._last.raise_failure()
+        self.recorder.dispatcher.check_open()
         if self.recorder.body_ended or self.ended is not None:
             why = self.ended or "its program has ended"
             raise InvalidRequest(f"nothing can be added to {self.recorder.program}, {self.place}: {why}")
@@ -191,6 +233,18 @@ class Branch(Strand):
                 self._joined.discard(name)
         self.recorder.recorded.notify()
 
+    def generations_behind(self, name: str) -> list[Generation]:
+        """What has to be generated before `name` can be read."""
+        match self._variables.get(name):
+            case Generation() as generation:
+                return [generation]
+            case SeparatedText(generation=generation):
+                return [generation]
+            case ScopeText(start, end):
+                return generations(path(end, start))
+            case _:
+                return []
+
     def read(self, name: str) -> Any:
         """The value of a variable; blocks until it is known.
 
@@ -203,15 +257,14 @@ class Branch(Strand):
             raise UnknownVariable(
                 f"{self.recorder.program}, {self.place} has no variable {name!r}; it has: {known}", field=name
             )
+        self.wait(self.generations_behind(name))
         match self._variables[name]:
             case Generation() as generation:
-                self.recorder.dispatcher.wait(generation)
                 return generation.value()
-            case SeparatedText(generation=generation) as separated:
-                self.recorder.dispatcher.wait(generation)
+            case SeparatedText() as separated:
                 return separated.value()
             case ScopeText(start, end):
-                return text_of(self.finished(path(end, start)))
+                return text_of(path(end, start))
             case value:
                 return value
 
@@ -230,11 +283,36 @@ class Branch(Strand):
         """All nodes down to the branch's head, in order."""
         return path(self.head)
 
-    def finished(self, nodes: list[Node]) -> list[Node]:
-        """`nodes`, once their generations are complete."""
-        for generation in generations(nodes):
-            self.recorder.dispatcher.wait(generation)
-        return nodes
+    def generations(self) -> list[Generation]:
+        """All generations down to the branch's head, in order."""
+        return generations(self.path())
+
+    def own_generations(self) -> list[Generation]:
+        """Those that the branch itself appended."""
+        return generations(self.nodes())
+
+    def wait(self, awaited: Sequence[Generation]) -> None:
+        """Block until all of these are complete.
+
+        Raises `InvalidRequest` where that would stop the event loop that the program's body runs in.
+        """
+        for generation in awaited:
+            if not generation.complete:
+                self.recorder.check_may_block(generation)
+                self.recorder.dispatcher.wait(generation)
+
+    async def wait_async(self, awaited: Sequence[Generation]) -> None:
+        """Wait until all of these are complete."""
+        for generation in awaited:
+            await self.recorder.dispatcher.wait_async(generation)
+
+    def error(self) -> GenerationFailed | None:
+        """The first failure on the way to the branch's head, of what is complete."""
+        return _first_error(self.generations())
+
+    def own_failure(self) -> GenerationFailed | None:
+        """The first failure of what the branch itself appended."""
+        return _first_error(self.own_generations())
 
     # The pieces of an expression
 
@@ -260,7 +338,7 @@ class Branch(Strand):
             self._open_turn = None
             self._turns = (*self._turns, piece.role)
 
-    def _add_gen(self, piece: Gen) -> None:
+    def _add_gen(self, piece: Gen[Any]) -> None:
         sampling = sampling_params(piece.options, self.recorder.defaults)
         demands.check_gen(self.recorder.backend, sampling, self._open_turn, turn_has_text=self._turn_has_text())
         generation = Generation(
@@ -269,6 +347,7 @@ class Branch(Strand):
             piece.name or "unnamed gen",
             n=sampling.n,
             with_logprobs=sampling.logprobs is not None,
+            output=piece.output,
         )
         self._send(generation, name=piece.name, sampling=sampling)
         self._add_generation(GenNode(self.head, piece.name, generation), piece.reasoning)
@@ -320,11 +399,16 @@ class Branch(Strand):
         )
         self._pending = []
         self._parent = node.id
+        self._sent.append(node.id)
         self.recorder.dispatcher.add(node, generation)
 
     def _noted(self) -> None:
         self.recorder.dispatcher.touch()
         self.recorder.recorded.notify()
+
+
+def _first_error(generations: Sequence[Generation]) -> GenerationFailed | None:
+    return next((generation.failure.error() for generation in generations if generation.failure is not None), None)
 
 
 def _merged(segments: list[Segment]) -> tuple[Segment, ...]:

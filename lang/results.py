@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from radixrt.errors import GenerationFailed, error_from_wire
+from radixrt.errors import GenerationFailed, InvalidOutput, error_from_wire
 from radixrt.lang.signals import Signal
+from radixrt.lang.typed import TypedOutput
 from radixrt.protocol.events import Failed, Finished, Piece, TextEvent, TokenLogprob
 
 _ID_BYTES = 4
@@ -59,6 +60,8 @@ class Generation:
     node: str
     n: int = 1
     with_logprobs: bool = False
+    output: TypedOutput | None = None
+    """How a value is made of a choice's text. None: the value is the text."""
     choices: list[Choice] = field(init=False)
     failure: Failure | None = None
     complete: bool = False
@@ -94,11 +97,14 @@ class Generation:
             self.failure = failure
             self._end()
 
-    def value(self) -> str | list[str]:
-        """The text, or (`n` > 1) the list of texts. Raises the failure. To be read when complete."""
+    def value(self) -> Any:
+        """The text, or what `output` makes of it; with `n` > 1 a list of them. To be read when complete.
+
+        Raises the failure, and a `GenerationFailed` for text that is no value of the type.
+        """
         self.raise_failure()
-        texts = [choice.text for choice in self.choices]
-        return texts if self.n > 1 else texts[0]
+        values = [self._value(choice) for choice in self.choices]
+        return values if self.n > 1 else values[0]
 
     def meta_info(self, choice: Choice) -> dict[str, Any]:
         """What is known of one of the choices besides its text; while it runs, only how far it has come.
@@ -127,10 +133,26 @@ class Generation:
             ]
         return meta
 
+    def meta_infos(self) -> dict[str, Any] | list[dict[str, Any]]:
+        """`meta_info`, or (`n` > 1) one a choice. Raises the failure. To be read when complete."""
+        self.raise_failure()
+        metas = [self.meta_info(choice) for choice in self.choices]
+        return metas if self.n > 1 else metas[0]
+
     def raise_failure(self) -> None:
         """Raise `GenerationFailed` if the generation failed."""
         if self.failure is not None:
             raise self.failure.error() from self.failure.cause
+
+    def _value(self, choice: Choice) -> Any:
+        if self.output is None:
+            return choice.text
+        try:
+            return self.output.value(choice.text)
+        except InvalidOutput as error:
+            if choice.end is not None and choice.end.reason == "length":
+                error = InvalidOutput(f"max_tokens cut it: {error}", field="max_tokens")
+            raise self.failed_with(error).error() from error
 
     def _extend(self, choice: Choice, piece: Piece) -> None:
         choice.ids += piece.ids

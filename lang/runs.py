@@ -2,67 +2,119 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 from radixrt.client.backend import Backend
-from radixrt.client.loop import shared_loop
+from radixrt.client.loop import running_loop, shared_loop
+from radixrt.errors import Aborted, DeadlineExceeded
+from radixrt.lang.async_state import AsyncProgramState
 from radixrt.lang.backends import running_backend
 from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.expected_steps import ExpectedSteps
 from radixrt.lang.recording import Branch, Recorder
 from radixrt.lang.state import ProgramState
 
+Body: TypeAlias = Callable[[Any], Any]
+"""What runs: it gets the state, and is either a function or a coroutine function."""
+
 
 class Run:
-    """A call of `program`, not yet started. `body` gets the state; `defaults` are options that a `gen` may override."""
+    """A call of `program`, not yet started. `defaults` are options that a `gen` may override.
+
+    A body that is a coroutine function runs in the event loop of whoever waits for it, any other in a thread.
+    """
 
     def __init__(
         self,
         program: str,
-        body: Callable[[ProgramState], object],
+        body: Body,
         backend: Backend,
         defaults: Mapping[str, Any],
         expected: ExpectedSteps,
+        *,
+        is_async: bool = False,
+        timeout: float | None = None,
     ) -> None:
-        """`expected`: how many generations it will make; learns how many it made."""
+        """`expected`: how many generations it will make; learns how many it made. `timeout`: seconds from its start."""
         self._body = body
         self._expected = expected
-        self._dispatcher = Dispatcher(backend, shared_loop().loop, expected.terms)
+        self._is_async = is_async
+        self._timeout = timeout
+        self._loop = shared_loop().loop
+        self._dispatcher = Dispatcher(backend, self._loop, expected.terms)
         self._recorder = Recorder(program, backend, self._dispatcher, defaults)
         self._root = Branch(self._recorder)
 
     def execute(self) -> ProgramState:
-        """Run the body in this thread and wait for all that it recorded. Raises what the body raises."""
-        state = ProgramState(self._root)
-        try:
-            self._run_body(state)
+        """Run the body here and wait for all that it recorded.
+
+        Raises what the body raises, and `DeadlineExceeded` when its time is over.
+        """
+        if self._is_async:
+            return asyncio.run(self.execute_async())
+        with self._living(), self._deadline():
+            with self._body_running():
+                self._recorder.ret_value = self._body(ProgramState(self._root))
             self._dispatcher.drain()
-        finally:
-            self.close()
-        if self._dispatcher.generations:
-            self._expected.learn(self._dispatcher.generations)
-        return state
+        return ProgramState(self._root)
+
+    async def execute_async(self) -> ProgramState:
+        """`execute` for a coroutine; to cancel it is to end the run. A body that is no coroutine gets a thread."""
+        if not self._is_async:
+            return await self._execute_in_thread()
+        with self._living():
+            try:
+                async with asyncio.timeout(self._timeout) as limit:
+                    self._recorder.body_loop = asyncio.get_running_loop()
+                    with self._body_running():
+                        self._recorder.ret_value = await self._body(AsyncProgramState(self._root))
+                    await self._dispatcher.drain_async()
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                self._expire()
+                raise self._too_late() from error
+        return ProgramState(self._root)
 
     def start(self) -> ProgramState:
-        """Run the body in a thread of its own. What it raises is raised by those who read the state."""
-        context = contextvars.copy_context()
-        threading.Thread(
-            target=context.run, args=(self._execute_for_readers,), name=f"radixrt {self._recorder.program}", daemon=True
-        ).start()
+        """Run the body beside the caller. What it raises is raised by those who read the state.
+
+        In the running event loop if the body is a coroutine, else in a thread of its own.
+        """
+        if self._is_async and (loop := running_loop()) is not None:
+            task = loop.create_task(self._execute_for_readers_async())
+            _started.add(task)
+            task.add_done_callback(_started.discard)
+        else:
+            self._in_thread(self._execute_for_readers)
         return ProgramState(self._root, follow=True)
 
     def close(self) -> None:
         """End the run's line to the runtime; what is still being generated is aborted."""
         self._dispatcher.close()
 
-    def _run_body(self, state: ProgramState) -> None:
+    @contextmanager
+    def _living(self) -> Iterator[None]:
+        """The line to the runtime, which ends with the run."""
+        try:
+            yield
+        finally:
+            self.close()
+        if self._dispatcher.generations:
+            self._expected.learn(self._dispatcher.generations)
+
+    @contextmanager
+    def _body_running(self) -> Iterator[None]:
         token = running_backend.set(self._recorder.backend)
         error: BaseException | None = None
         try:
-            self._recorder.ret_value = self._body(state)
+            yield
         except BaseException as raised:
             error = raised
             raise
@@ -70,10 +122,79 @@ class Run:
             running_backend.reset(token)
             self._recorder.end_body(error)
 
-    def _execute_for_readers(self) -> None:
+    @contextmanager
+    def _deadline(self) -> Iterator[None]:
+        """Ends the run after its time: what it generates fails, and so do the statements of its body."""
+        if self._timeout is None:
+            yield
+            return
+        over = threading.Event()
+        timers: list[asyncio.TimerHandle] = []
+
+        def expire() -> None:
+            over.set()
+            self._expire()
+
+        self._loop.call_soon_threadsafe(lambda: timers.append(self._loop.call_later(self._timeout or 0.0, expire)))
         try:
+            yield
+        except Exception as error:
+            if over.is_set():  # what was raised is a consequence
+                raise self._too_late() from error
+            raise
+        finally:
+            self._loop.call_soon_threadsafe(lambda: timers[0].cancel())
+        if over.is_set():
+            raise self._too_late()
+
+    def _expire(self) -> None:
+        self._dispatcher.close(self._too_late())
+
+    def _too_late(self) -> DeadlineExceeded:
+        message = f"{self._recorder.program} took longer than its timeout of {self._timeout:g} s"
+        return DeadlineExceeded(message, field="timeout")
+
+    async def _execute_in_thread(self) -> ProgramState:
+        outcome: Future[ProgramState] = Future()
+        outcome.set_running_or_notify_cancel()  # it goes on, for the thread's sake, when nobody waits any more
+
+        def execute() -> None:
+            try:
+                outcome.set_result(self.execute())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        self._in_thread(execute)
+        try:
+            return await asyncio.wrap_future(outcome)
+        except asyncio.CancelledError:
+            self._dispatcher.close(Aborted("the run was cancelled"))
+            raise
+
+    def _in_thread(self, target: Callable[[], None]) -> None:
+        context = contextvars.copy_context()
+        name = f"radixrt {self._recorder.program}"
+        threading.Thread(target=context.run, args=(target,), name=name, daemon=True).start()
+
+    def _execute_for_readers(self) -> None:
+        with self._told_to_readers():
             self.execute()
+
+    async def _execute_for_readers_async(self) -> None:
+        with self._told_to_readers():
+            await self.execute_async()
+
+    @contextmanager
+    def _told_to_readers(self) -> Iterator[None]:
+        """What the body raised, the recorder holds for the readers; a thread has nobody to raise it to."""
+        try:
+            yield
+        except DeadlineExceeded:
+            pass  # it is what the generations failed with
         except BaseException:
-            # The recorder holds it for the readers; a thread has nobody to raise it to.
             if self._recorder.body_error is None:
                 raise
+
+
+_started: set[asyncio.Task[None]] = set()
+"""Event loops keep no task alive that nobody holds."""

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypedDict, Unpack
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 from radixrt.lang.expressions import Gen, Select, gen
-
-
-class SimpleOptions(TypedDict, total=False):
-    """Those of `gen`'s parameters that go with a `dtype`."""
-
-    stop_token_ids: Sequence[int] | None
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    min_p: float | None
-    frequency_penalty: float | None
-    presence_penalty: float | None
-    ignore_eos: bool | None
-    return_logprob: bool | None
-    top_logprobs_num: int | None
-    repetition_penalty: float | None
-    logit_bias: Mapping[int, float] | None
-    seed: int | None
-    logprobs: int | None
+from radixrt.lang.options import SamplingOptions
 
 
 def gen_int(
@@ -32,10 +14,11 @@ def gen_int(
     max_tokens: int | None = None,
     n: int | None = None,
     stop: str | Sequence[str] | None = None,
-    **options: Unpack[SimpleOptions],
-) -> Gen | Select:
+    stop_token_ids: Sequence[int] | None = None,
+    **options: Unpack[SamplingOptions],
+) -> Gen[Any] | Select:
     """`gen(name, ..., dtype=int)`: the digits of a whole number, as text."""
-    return gen(name, max_tokens, n=n, stop=stop, dtype=int, **options)
+    return gen(name, max_tokens, n=n, stop=stop, stop_token_ids=stop_token_ids, dtype=int, **options)
 
 
 def gen_string(
@@ -43,7 +26,8 @@ def gen_string(
     max_tokens: int | None = None,
     n: int | None = None,
     stop: str | Sequence[str] | None = None,
-    **options: Unpack[SimpleOptions],
-) -> Gen | Select:
+    stop_token_ids: Sequence[int] | None = None,
+    **options: Unpack[SamplingOptions],
+) -> Gen[Any] | Select:
     """`gen(name, ..., dtype=str)`: words in double quotes, the quotes included."""
-    return gen(name, max_tokens, n=n, stop=stop, dtype=str, **options)
+    return gen(name, max_tokens, n=n, stop=stop, stop_token_ids=stop_token_ids, dtype=str, **options)

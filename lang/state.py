@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Literal, overload
 
 from radixrt.errors import InvalidRequest
-from radixrt.lang.expressions import Expression, RoleEdge, as_expression
-from radixrt.lang.group import ForkGroup
-from radixrt.lang.recording import Branch, ScopeText
+from radixrt.lang.appending import Appending
+from radixrt.lang.group import Branches, join_branches
+from radixrt.lang.recording import Branch
 from radixrt.lang.results import Generation
-from radixrt.lang.roles import turn
 from radixrt.lang.streaming import read, read_async, text_steps, variable_steps
-from radixrt.lang.tree import Strand, generations, messages_of, text_of
+from radixrt.lang.tree import JoinMode, messages_of, text_of
 
 
-class ProgramState:
+class ProgramState(Appending):
     """One branch of a run: append to it with `+=`, read its variables with `s["name"]`.
 
     Appending only records; reading blocks until what is read has been generated, and raises `GenerationFailed` if that
@@ -25,50 +24,8 @@ class ProgramState:
     """
 
     def __init__(self, branch: Branch, *, follow: bool = False) -> None:
-        self.branch = branch
+        super().__init__(branch)
         self._follow = follow
-
-    # Appending
-
-    def __iadd__(self, expression: Expression | str) -> ProgramState:
-        self.branch.append(as_expression(expression))
-        return self
-
-    @overload
-    def system(self, content: None = None) -> AbstractContextManager[None]: ...
-    @overload
-    def system(self, content: Expression | str) -> None: ...
-    def system(self, content: Expression | str | None = None) -> AbstractContextManager[None] | None:
-        """Append a system turn; without content, one that is filled inside a `with`."""
-        return self._turn("system", content)
-
-    @overload
-    def user(self, content: None = None) -> AbstractContextManager[None]: ...
-    @overload
-    def user(self, content: Expression | str) -> None: ...
-    def user(self, content: Expression | str | None = None) -> AbstractContextManager[None] | None:
-        """Append a user turn; without content, one that is filled inside a `with`."""
-        return self._turn("user", content)
-
-    @overload
-    def assistant(self, content: None = None) -> AbstractContextManager[None]: ...
-    @overload
-    def assistant(self, content: Expression | str) -> None: ...
-    def assistant(self, content: Expression | str | None = None) -> AbstractContextManager[None] | None:
-        """Append an assistant turn; without content, one that is filled inside a `with`."""
-        return self._turn("assistant", content)
-
-    def _turn(self, role: str, content: Expression | str | None) -> AbstractContextManager[None] | None:
-        if content is None:
-            return self._open_turn(role)
-        self.branch.append(turn(role, content))
-        return None
-
-    @contextmanager
-    def _open_turn(self, role: str) -> Iterator[None]:
-        self.branch.append(RoleEdge(role, "begin"))
-        yield
-        self.branch.append(RoleEdge(role, "end"))
 
     # Branches
 
@@ -93,26 +50,9 @@ class ProgramState:
             self._wait_until(lambda: name in self.branch)
         return self.branch.read(name)
 
-    def __setitem__(self, name: str, value: object) -> None:
-        self.branch.assign(name, value)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.branch
-
     def get_var(self, name: str) -> Any:
         """`state[name]`."""
         return self[name]
-
-    def set_var(self, name: str, value: object) -> None:
-        """`state[name] = value`."""
-        self[name] = value
-
-    @contextmanager
-    def var_scope(self, name: str) -> Iterator[None]:
-        """Keep all text that is appended inside the `with` as the variable `name`."""
-        start = self.branch.head
-        yield
-        self.branch.assign(name, ScopeText(start, self.branch.head))
 
     def get_meta_info(self, name: str) -> dict[str, Any] | list[dict[str, Any]] | None:
         """Token counts, `finish_reason`, and log-probabilities if asked for, of the last `gen` of that name; of a
@@ -126,22 +66,22 @@ class ProgramState:
         generation = self.branch.last_generation(name)
         if generation is None:
             return None
-        self.branch.recorder.dispatcher.wait(generation)
-        generation.raise_failure()
-        metas = [generation.meta_info(choice) for choice in generation.choices]
-        return metas if generation.n > 1 else metas[0]
+        self.branch.wait([generation])
+        return generation.meta_infos()
 
     # Text
 
     def text(self) -> str:
         """All text: constants, what the chat template writes around turns, and what was generated."""
         self._wait_for_body()
-        return text_of(self.branch.finished(self.branch.path()))
+        self.sync()
+        return text_of(self.branch.path())
 
     def messages(self) -> list[dict[str, str]]:
         """The whole turns as chat messages, `{"role": ..., "content": ...}`; leading white space is stripped."""
         self._wait_for_body()
-        return messages_of(self.branch.finished(self.branch.path()))
+        self.sync()
+        return messages_of(self.branch.path())
 
     @overload
     def text_iter(self, var_name: str | None = None, return_meta_data: Literal[False] = False) -> Iterator[str]: ...
@@ -182,7 +122,7 @@ class ProgramState:
 
     def sync(self) -> None:
         """Block until all that this branch has recorded is generated, or has failed."""
-        self.branch.finished(self.branch.path())
+        self.branch.wait(self.branch.generations())
 
     def error(self) -> BaseException | None:
         """The error that this branch, or the program's body, ended in; None if all went well. Waits like `text`."""
@@ -190,9 +130,8 @@ class ProgramState:
             self._wait_until(lambda: False)
             if self.branch.recorder.body_error is not None:
                 return self.branch.recorder.body_error
-        nodes = self.branch.finished(self.branch.path())
-        failures = (g.failure for g in generations(nodes) if g.failure is not None)
-        return next((failure.error() for failure in failures), None)
+        self.sync()
+        return self.branch.error()
 
     @property
     def ret_value(self) -> Any:
@@ -201,15 +140,8 @@ class ProgramState:
             self._wait_for_body()
         return self.branch.recorder.ret_value
 
-    def tree(self) -> Strand:
-        """The recorded tree, for `render_plain` and `render_rich`; a strand's fork nodes lead to the branches."""
-        return self.branch
-
     def __str__(self) -> str:
         return f"ProgramState({self.text()})"
-
-    def __repr__(self) -> str:
-        return f"<ProgramState of {self.branch.recorder.program}, {self.branch.place}>"
 
     def _steps(self, var_name: str | None) -> Iterator[str | Any]:
         if var_name is None:
@@ -236,3 +168,21 @@ class ProgramState:
         """Block until `condition()` holds or the body has ended."""
         recorder = self.branch.recorder
         recorder.recorded.wait_until(lambda: condition() or recorder.body_ended)
+
+
+class ForkGroup(Branches[ProgramState]):
+    """The branches of a fork, which `join` ends."""
+
+    def join(self, mode: JoinMode = "gather_variable") -> None:
+        """Wait for the branches and end them; nothing can be appended to them afterwards.
+
+        "gather_variable": each name that branches set themselves becomes a list in the parent, in branch order, unless
+        the parent has a variable of that name that no join put there. "concate_and_append": the branches' own text is
+        appended to the parent, in branch order, and no variable is gathered.
+
+        Raises `JoinFailed`, with a `GenerationFailed` for each branch that failed.
+        """
+        branches = self.branches_to_join(mode)
+        for branch in branches:
+            branch.wait(branch.own_generations())
+        join_branches(self.parent, branches, mode)

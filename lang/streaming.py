@@ -66,7 +66,7 @@ def text_steps(branch: Branch, *, follow: bool) -> Iterator[Step]:
             if not isinstance(node, GenNode):
                 unread += shown(node)
                 continue
-            for step in _generation_steps(node.generation):
+            for step in _steps(node.generation):
                 if isinstance(step, str):
                     unread += step
                     continue
@@ -105,8 +105,13 @@ def variable_steps(branch: Branch, name: str, *, follow: bool) -> Iterator[Step]
         return
     if generation.n > 1:
         raise InvalidRequest(f"variable {name!r} has {generation.n} choices; read state[{name!r}]", field="var_name")
+    yield from generation_steps(generation)
+
+
+def generation_steps(generation: Generation) -> Iterator[Step]:
+    """The text of a generation (of choice 0), at least one piece. Raises `GenerationFailed` after it."""
     any_piece = False
-    for step in _generation_steps(generation):
+    for step in _steps(generation):
         any_piece = any_piece or isinstance(step, str)
         yield step
     generation.raise_failure()
@@ -114,7 +119,7 @@ def variable_steps(branch: Branch, name: str, *, follow: bool) -> Iterator[Step]
         yield ""
 
 
-def _generation_steps(generation: Generation) -> Iterator[Step]:
+def _steps(generation: Generation) -> Iterator[Step]:
     """What choice 0 has, whenever there is something new."""
     pieces = generation.choices[0].pieces
     count = 0

@@ -55,6 +55,14 @@ class InvalidPattern(InvalidConstraint, re.error):
         re.error.__init__(self, message)
 
 
+class InvalidOutput(RadixError, ValueError):
+    """What was generated is no value of the type that was asked for: as a rule `max_tokens` cut it."""
+
+
+class DeadlineExceeded(RadixError, TimeoutError):
+    """A run took longer than its `timeout`; what it was still generating has been aborted."""
+
+
 class ModelNotFound(RadixError, ValueError):
     """No model by that name, folder or file."""
 

@@ -22,8 +22,7 @@ from radixrt.config import DEFAULT_MODEL
 from radixrt.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from radixrt.lang import ProgramState
-    from radixrt.lang.function import Program
+    from radixrt.lang import AnyProgram, ProgramState
 
 
 def run(
@@ -75,9 +74,9 @@ def run(
         _raise_error(state)
 
 
-def load_program(reference: str) -> Program:
+def load_program(reference: str) -> AnyProgram:
     """The program that `FILE.py:PROGRAM` names; raises `InvalidRequest` if there is none."""
-    from radixrt.lang.function import Program
+    from radixrt.lang import AnyProgram
 
     file, colon, name = reference.rpartition(":")
     path = Path(file)
@@ -92,8 +91,8 @@ def load_program(reference: str) -> Program:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     program = getattr(module, name, None)
-    if not isinstance(program, Program):
-        known = ", ".join(sorted(key for key, value in vars(module).items() if isinstance(value, Program)))
+    if not isinstance(program, AnyProgram):
+        known = ", ".join(sorted(key for key, value in vars(module).items() if isinstance(value, AnyProgram)))
         raise InvalidRequest(f"{file} has no program {name!r}; it has: {known or 'none'}")
     return program
 

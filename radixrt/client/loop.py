@@ -79,3 +79,11 @@ def shared_loop() -> EventLoop:
         if _shared is None or _shared[0] != os.getpid():
             _shared = (os.getpid(), EventLoop())
         return _shared[1]
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -325,15 +325,9 @@ def test_wrong_arguments_raise_before_anything_runs(backend: Scripted) -> None:
     assert ran == []
 
 
-def test_a_program_needs_a_state_and_is_not_async() -> None:
+def test_a_program_needs_a_state() -> None:
     with pytest.raises(InvalidRequest, match="state"):
         function(lambda: None)
-
-    async def program(s: ProgramState) -> None:
-        pass
-
-    with pytest.raises(InvalidRequest, match="async"):
-        function(program)
 
 
 def test_without_a_backend_the_error_says_what_to_do() -> None:
