@@ -30,7 +30,7 @@ _MORE_STOPS = "more_stops"
 
 
 class SamplingOptions(TypedDict, total=False):
-    """What a generation of any kind may be told by name, for type checkers; `lang.expressions.gen` says what it means."""
+    """What any generation may be told by name, for type checkers; `lang.expressions.gen` says what it means."""
 
     temperature: float | None
     top_p: float | None
