@@ -1,84 +1,27 @@
-"""What a plain call gives back, and how it is gathered from events."""
+"""What a plain call is given, as one node; and how its result is gathered from events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
-import numpy as np
 
+from radixrt.client.results import Choice, Generation, TokenIds
 from radixrt.errors import InvalidRequest, error_from_wire
 from radixrt.protocol.constraint import with_constraint
-from radixrt.protocol.events import Failed, Finished, FinishReason, Piece, TextEvent, TokenLogprob, Usage
-from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
+from radixrt.protocol.events import Failed, Finished, Piece, TextEvent, TokenLogprob
 from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.packing import pack
 from radixrt.protocol.sampling import SamplingParams, check
 from radixrt.protocol.segments import Ids, Raw, Segment
 
-Prompt: TypeAlias = str | Sequence[int] | IdArray
+Prompt: TypeAlias = str | Sequence[int] | TokenIds
 """A rendered prompt, whose special tokens are recognised, or token ids."""
 Sampling: TypeAlias = SamplingParams | Mapping[str, Any] | None
 """Sampling parameters, or their names and values (`json_schema`, `regex`, ... among them); None: the defaults."""
-
-
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """One completion of a prompt."""
-
-    text: str
-    ids: IdArray
-    """Every token generated: also those of an end of turn or stop string that `text` leaves out."""
-    finish_reason: FinishReason
-    matched: int | str | None
-    """With `stop`: the token id or the string that ended it."""
-    usage: Usage
-    logprobs: tuple[TokenLogprob, ...]
-    """One for each of `ids`, if asked for."""
-    time_to_first_token: float
-    """Seconds from submission, as the worker measured them."""
-    time: float
-    """Seconds from submission to the last token."""
-
-
-@dataclass(frozen=True, eq=False)
-class Generation:
-    """The `n` choices of one prompt. With n = 1, the usual case, read the only one's fields right here."""
-
-    choices: tuple[Choice, ...]
-
-    @property
-    def text(self) -> str:
-        return self.choices[0].text
-
-    @property
-    def ids(self) -> IdArray:
-        return self.choices[0].ids
-
-    @property
-    def finish_reason(self) -> FinishReason:
-        return self.choices[0].finish_reason
-
-    @property
-    def matched(self) -> int | str | None:
-        return self.choices[0].matched
-
-    @property
-    def usage(self) -> Usage:
-        return self.choices[0].usage
-
-    @property
-    def logprobs(self) -> tuple[TokenLogprob, ...]:
-        return self.choices[0].logprobs
-
-    @property
-    def time_to_first_token(self) -> float:
-        return self.choices[0].time_to_first_token
-
-    @property
-    def time(self) -> float:
-        return self.choices[0].time
 
 
 @dataclass
@@ -92,10 +35,11 @@ class _Pieces:
 
 
 class Gathering:
-    """Gathers the events of one node into a `Generation`."""
+    """Gathers the events of one node into a `Generation`; `unpack` makes its token ids of packed ones."""
 
-    def __init__(self, node: TreeNode) -> None:
+    def __init__(self, node: TreeNode, unpack: Callable[[bytes], TokenIds]) -> None:
         assert node.sampling is not None
+        self._unpack = unpack
         self._pieces = [_Pieces() for _ in range(node.sampling.n)]
         self._open = node.sampling.n
 
@@ -120,7 +64,20 @@ class Gathering:
 
     def generation(self) -> Generation:
         """The result, once complete."""
-        return Generation(tuple(_choice(pieces) for pieces in self._pieces))
+        return Generation(tuple(self._choice(pieces) for pieces in self._pieces))
+
+    def _choice(self, pieces: _Pieces) -> Choice:
+        assert pieces.end is not None
+        return Choice(
+            text="".join(pieces.text),
+            ids=self._unpack(b"".join(pieces.ids)),
+            finish_reason=pieces.end.reason,
+            matched=pieces.end.matched,
+            usage=pieces.end.usage,
+            logprobs=tuple(pieces.logprobs),
+            time_to_first_token=pieces.end.time_to_first_token,
+            time=pieces.end.time,
+        )
 
 
 def plain_node(prompt: Prompt, params: SamplingParams) -> TreeNode:
@@ -155,27 +112,13 @@ def invalid(struct: type[msgspec.Struct], error: msgspec.ValidationError) -> Inv
     return InvalidRequest(message, field=name)
 
 
-def _choice(pieces: _Pieces) -> Choice:
-    assert pieces.end is not None
-    return Choice(
-        text="".join(pieces.text),
-        ids=unpack_ids(b"".join(pieces.ids)),
-        finish_reason=pieces.end.reason,
-        matched=pieces.end.matched,
-        usage=pieces.end.usage,
-        logprobs=tuple(pieces.logprobs),
-        time_to_first_token=pieces.end.time_to_first_token,
-        time=pieces.end.time,
-    )
-
-
 def prompt_segment(prompt: Prompt) -> Segment:
     """A prompt as a segment; raises `InvalidRequest` for what is none."""
     if isinstance(prompt, str):
         return Raw(prompt)
-    if any(not isinstance(token, int | np.integer) for token in prompt):
-        raise InvalidRequest("a prompt is a string or a sequence of token ids", field="prompt")
     try:
-        return Ids(pack_ids(prompt))
+        return Ids(pack(map(operator.index, prompt)))
+    except TypeError:
+        raise InvalidRequest("a prompt is a string or a sequence of token ids", field="prompt") from None
     except OverflowError:
         raise InvalidRequest("the prompt has a token id that no vocabulary has", field="prompt") from None

@@ -13,7 +13,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from radixrt.client.scoring import TokenScores, score_prompt
+from radixrt.client.prompt_scoring import score_prompt
+from radixrt.client.results import TokenScores
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Finished, Piece
 from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids

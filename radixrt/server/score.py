@@ -9,10 +9,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from radixrt.client.scoring import OptionScores, PromptScores, TokenScores, score_options, score_prompt
+from radixrt.client.prompt_scoring import score_prompt
+from radixrt.client.results import OptionScores, PromptScores, TokenScores
+from radixrt.client.scoring import score_options
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Usage
-from radixrt.protocol.ids import pack_ids
+from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.segments import Ids
 from radixrt.server.body import read_body
 from radixrt.server.calls import encode
@@ -59,7 +61,7 @@ def routes(parts: Parts) -> APIRouter:
                 raise InvalidRequest(
                     "start is given with choices, which are scored from their first token", field="start"
                 )
-            choosing = score_options(opened, given[0], body.choices, unconditional=body.unconditional)
+            choosing = score_options(opened, given[0], body.choices, unpack_ids, unconditional=body.unconditional)
             told = _options_reply(await while_connected(request.receive, choosing))
             return json_reply(told | {"tokenizer": frontend.tokenizer.fingerprint})
 

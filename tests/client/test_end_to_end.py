@@ -40,6 +40,15 @@ def test_the_worker_says_what_it_runs(runtime: Runtime) -> None:
     assert 0 < info.kv_bytes <= 2**23
 
 
+def test_server_info_has_what_runs_and_what_it_counts(runtime: Runtime) -> None:
+    before = runtime.get_server_info()
+    assert before["model"] == before["worker"]["model"] == runtime.info.model
+    assert len(before["tokenizer_fingerprint"]) == 64
+    usage = runtime.generate(PROMPT, GREEDY).usage
+    computed = runtime.get_server_info()["stats"]["tokens_computed"] - before["stats"]["tokens_computed"]
+    assert computed == usage.prompt_tokens + usage.completion_tokens - 1
+
+
 def test_greedy_output_repeats_and_its_second_run_comes_from_the_cache(runtime: Runtime) -> None:
     cold, warm = (runtime.generate(PROMPT, GREEDY) for _ in range(2))
     assert cold.usage.cached_tokens == 0
