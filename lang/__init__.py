@@ -6,7 +6,7 @@ in batches (`dispatch`), and what comes back fills their results (`results`), fo
 """
 
 from radixrt.lang.async_state import AsyncForkGroup, AsyncProgramState
-from radixrt.lang.backends import set_default_backend
+from radixrt.lang.backends import flush_cache, get_server_info, set_default_backend
 from radixrt.lang.choices import (
     ChoicesDecision,
     ChoicesSamplingMethod,
@@ -47,10 +47,12 @@ __all__ = [
     "assistant",
     "assistant_begin",
     "assistant_end",
+    "flush_cache",
     "function",
     "gen",
     "gen_int",
     "gen_string",
+    "get_server_info",
     "greedy_token_selection",
     "raw",
     "render_plain",

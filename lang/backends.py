@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
-from radixrt.client.backend import Backend
-from radixrt.errors import InvalidRequest
+import msgspec
+
+from radixrt.client.backend import Administered, Backend
+from radixrt.errors import InvalidRequest, NotSupported
 
 running_backend: ContextVar[Backend | None] = ContextVar("running_backend", default=None)
 """The backend of the program whose body is being run."""
@@ -33,4 +36,25 @@ def resolve_backend(backend: Backend | None) -> Backend:
         raise InvalidRequest(
             "no backend to run on: call set_default_backend(...) first, or give run(..., backend=...)", field="backend"
         )
+    return chosen
+
+
+def flush_cache(backend: Backend | None = None) -> dict[str, Any]:
+    """Have the backend (None: as for a program) forget every prefix that is not in use; its counters afterwards.
+
+    Raises `NotSupported` where the cache is not ours to empty, `InvalidRequest` when no backend is known, and
+    `WorkerUnavailable`.
+    """
+    return msgspec.structs.asdict(_administered(backend).flush_cache())
+
+
+def get_server_info(backend: Backend | None = None) -> dict[str, Any]:
+    """What the backend (None: as for a program) runs, and its counters. Raises as `flush_cache`."""
+    return _administered(backend).get_server_info()
+
+
+def _administered(backend: Backend | None) -> Administered:
+    chosen = resolve_backend(backend)
+    if not isinstance(chosen, Administered):
+        raise NotSupported(f"the backend {chosen.name} tells nothing of its cache and its server", field="backend")
     return chosen

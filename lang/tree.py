@@ -6,6 +6,7 @@ and the branch that forked goes on below it too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -35,11 +36,19 @@ class TextNode(Node):
 
 @dataclass(slots=True, eq=False)
 class RoleNode(Node):
-    """One edge of a turn; `text` is what the chat template writes there."""
+    """One edge of a turn."""
 
     role: str
     edge: Literal["begin", "end"]
-    text: str
+    told: str | Callable[[], str]
+    """The text, or what to ask for it."""
+
+    @property
+    def text(self) -> str:
+        """What the chat template writes; raises what the backend raises."""
+        if not isinstance(self.told, str):
+            self.told = self.told()
+        return self.told
 
 
 @dataclass(slots=True, eq=False)

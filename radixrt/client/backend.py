@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from radixrt.protocol.constraint import CONSTRAINT_NAMES
 from radixrt.protocol.events import TextEvent
-from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.messages import Stats, TreeNode
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.terms import NO_TERMS, ProgramTerms
 
@@ -82,9 +82,23 @@ class Backend(Protocol):
         """
         ...
 
-    def role_text(self, previous: Sequence[str], role: str, edge: Literal["begin", "end"]) -> str:
+    def role_text(self, previous: Sequence[str], role: str, edge: Literal["begin", "end"]) -> str | Callable[[], str]:
         """What the chat template writes at this edge of a turn that follows turns of the `previous` roles.
 
-        Raises `InvalidRequest` for a role that the template refuses.
+        Or, where a server has to be asked for it, what to call for it when somebody reads the text. Both raise
+        `InvalidRequest` for a role that the template refuses.
         """
+        ...
+
+
+@runtime_checkable
+class Administered(Protocol):
+    """A backend whose cache is ours to empty, and that tells what it does."""
+
+    def flush_cache(self) -> Stats:
+        """Forget every cached prefix that is not in use; the counters afterwards."""
+        ...
+
+    def get_server_info(self) -> dict[str, Any]:
+        """What runs there, and its counters."""
         ...
