@@ -10,11 +10,12 @@ from torch import Tensor
 
 from radixrt.kernels import paged_pool
 from radixrt.kernels.decoder import Decoder, Step
+from radixrt.kernels.graphs import CudaCapture
 from radixrt.kernels.interface import AttentionShape, BatchLayout, KvShape, RawWeight
 from radixrt.kernels.paged_pool import PagedPool
 from radixrt.kernels.sampling import Sampler
 from radixrt.kernels.triton import attention, fused
-from radixrt.kernels.triton.graphs import CudaCapture, GraphedStep
+from radixrt.kernels.triton.graphs import GraphedStep
 from radixrt.kernels.triton.plan import TritonPlan, plan_step
 from radixrt.kernels.triton.sampling import TritonSampler
 

@@ -112,7 +112,9 @@ def rotary_write(
     else:
         row = (tl.program_id(0) - query_programs) * ROWS + row
         token, head, there = row // kv_heads, row % kv_heads, row < tokens * kv_heads
-        slot = tl.load(slots + token, mask=there, other=0)
+        slot = tl.load(slots + token, mask=there, other=-1)
+        # A token that only fills a step up has no slot.
+        there = there & (slot >= 0)
         page = (slot // PAGE_SIZE).to(tl.int64)
         target = kv + page * page_stride + (slot % PAGE_SIZE) * slot_stride + head * head_stride
         inside = there[:, None] & (dim < HEAD_DIM)[None, :]
@@ -120,9 +122,9 @@ def rotary_write(
         turned = _turned(source, token, there, cos_sin, positions, HEAD_DIM, HALF, DIM, INTERPRETED)
         tl.store(target[:, None] + dim[None, :], rounded(turned, kv.dtype.element_ty, INTERPRETED), mask=inside)
         source = v + token.to(tl.int64) * v_token_stride + head * v_head_stride
-        value = tl.load(source[:, None] + dim[None, :], mask=inside, other=0.0)
+        value = widened(tl.load(source[:, None] + dim[None, :], mask=inside, other=0.0), INTERPRETED)
         target += value_offset
-        tl.store(target[:, None] + dim[None, :], value.to(kv.dtype.element_ty), mask=inside)
+        tl.store(target[:, None] + dim[None, :], rounded(value, kv.dtype.element_ty, INTERPRETED), mask=inside)
 
 
 @triton.jit

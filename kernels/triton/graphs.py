@@ -1,46 +1,28 @@
 """Decode steps as captured graphs: one launch where Python would make ten a layer.
 
-A graph is a recording: it launches the same kernels on the same memory with the same numbers of programs. So a step of
-single tokens is filled up, its tokens to a bucket and its work lists to powers of two, and copied to where the graph of
-these sizes reads it. A token that fills up is row 0's once more: it writes what row 0 writes, and what it yields is not
-read.
+A step's tokens are filled up to a bucket, and its work lists to powers of two. A token that fills up is row 0's once
+more, but attends to nothing and writes nothing, and what it yields is not read.
 
 Sizes that come once, while a batch grows say, are not worth the capture: a graph is captured when its sizes come again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from radixrt.kernels.decoder import Decoder, planned_step, step_by_operations
+from radixrt.kernels.graphs import MOST_GRAPHS, Capture, bucket_for, fill_ids, filled_ids
 from radixrt.kernels.interface import BatchLayout
 from radixrt.kernels.paged_pool import PagedPool
 from radixrt.kernels.triton.plan import TritonPlan, attention_key, plan_filled_step
 
 if TYPE_CHECKING:
     from radixrt.kernels.triton.backend import TritonBackend
-
-BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
-"""Tokens that a graph computes; a larger step is launched kernel by kernel, which then costs little beside it."""
-MOST_GRAPHS = 256
-"""A graph holds its inputs and some bookkeeping of the driver's, megabytes."""
-
-Capture: TypeAlias = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
-"""Records what a call launches: what launches it again, and where that leaves the result."""
-
-
-def bucket_for(layout: BatchLayout) -> int | None:
-    """Tokens of the graph for a step, None for a step that none is for: one with a chunk of a prompt, or too large."""
-    rows = len(layout.context_lengths)
-    if len(layout.positions) != rows or rows > BUCKETS[-1]:
-        return None
-    return BUCKETS[bisect_left(BUCKETS, rows)]
 
 
 @dataclass(frozen=True)
@@ -57,7 +39,7 @@ class _Captured:
     def run(self, token_ids: Tensor, plan: TritonPlan) -> Tensor:
         """float32 [rows, vocabulary], until the next run of a graph."""
         rows = len(token_ids)
-        _fill(self.token_ids, token_ids)
+        fill_ids(self.token_ids, token_ids)
         for own, given in zip(_buffers(self.plan), _buffers(plan), strict=True):
             own.copy_(given)
         self.launch()
@@ -92,8 +74,8 @@ class GraphedStep:
         if graph is None:
             if sizes not in self._seen or len(self._graphs) >= MOST_GRAPHS:
                 self._seen.add(sizes)
-                return planned_step(self._kernels, self._decoder, _filled(token_ids, bucket), plan, kv, logit_tokens)
-            graph = self._graphs[sizes] = self._captured(_filled(token_ids, bucket), plan, kv)
+                return planned_step(self._kernels, self._decoder, filled_ids(token_ids, bucket), plan, kv, logit_tokens)
+            graph = self._graphs[sizes] = self._captured(filled_ids(token_ids, bucket), plan, kv)
         return graph.run(token_ids, plan)[logit_tokens.to(self._kernels.device)]
 
     def _plan(self, layout: BatchLayout, bucket: int) -> TritonPlan:
@@ -107,36 +89,6 @@ class GraphedStep:
         every = torch.arange(len(token_ids), device=token_ids.device)
         launch, logits = self._capture(lambda: planned_step(self._kernels, self._decoder, token_ids, plan, kv, every))
         return _Captured(token_ids, plan, launch, logits)
-
-
-class CudaCapture:
-    """Captures graphs that share the memory of what lies between their operations: one runs at a time."""
-
-    def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        # Kernels are compiled, and libraries take their workspace, before anything is recorded.
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            run()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            logits = run()
-        return graph.replay, logits
-
-
-def _filled(token_ids: Tensor, bucket: int) -> Tensor:
-    out = torch.empty(bucket, dtype=torch.int64, device=token_ids.device)
-    _fill(out, token_ids)
-    return out
-
-
-def _fill(out: Tensor, token_ids: Tensor) -> None:
-    out[: len(token_ids)] = token_ids
-    out[len(token_ids) :] = token_ids[:1]
 
 
 def _buffers(plan: TritonPlan) -> list[Tensor]:

@@ -65,7 +65,7 @@ class TritonPlan:
     positions: Tensor
     """int32 [T]"""
     slots: Tensor
-    """int32 [T]"""
+    """int32 [T]: -1 for a token that is not written."""
     pages: Tensor
     """int32"""
     buffer: Tensor
@@ -102,12 +102,13 @@ def plan_step(layout: BatchLayout, dtype: torch.dtype, device: torch.device) -> 
 def plan_filled_step(layout: BatchLayout, bucket: int, dtype: torch.dtype, device: torch.device) -> TritonPlan:
     """A step of single tokens as a graph of `bucket` tokens takes it.
 
-    Positions and slots are row 0's again and again behind the rows' own; the page table ends in pages that none reads.
+    Behind the rows' own, positions are row 0's again and again and slots are none, -1: what such a token computes
+    differs from what row 0 does from the first attention on. The page table ends in pages that none reads.
     """
     missing = bucket - len(layout.positions)
     arrays = (
         np.pad(layout.positions.numpy(), (0, missing), constant_values=int(layout.positions[0])),
-        np.pad(layout.slots.numpy(), (0, missing), constant_values=int(layout.slots[0])),
+        np.pad(layout.slots.numpy(), (0, missing), constant_values=-1),
         _filled(layout.pages.numpy(), 0),
     )
     buffer, (positions, slots, pages) = send_joined(arrays, device)

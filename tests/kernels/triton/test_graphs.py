@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from radixrt.config import WorkerConfig
 from radixrt.kernels.decoder import Decoder
@@ -17,23 +15,7 @@ from radixrt.protocol.sampling import SamplingParams
 from radixrt.worker.build import build_engine
 from radixrt.worker.engine import Completion
 from tests.conformance.paged import Row, layout, random_tokens
-
-
-class RecordedCalls:
-    """Stands in for graphs: a replay calls again what was recorded, and puts the result where it was before."""
-
-    def __init__(self) -> None:
-        self.captured = self.replayed = 0
-
-    def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        self.captured += 1
-        result = run()
-
-        def replay() -> None:
-            self.replayed += 1
-            result.copy_(run())
-
-        return replay, result
+from tests.support.recorded_calls import RecordedCalls
 
 
 def tokens_of(folder: Path, device: torch.device) -> list[list[int]]:
@@ -70,8 +52,8 @@ def test_an_engine_gives_the_same_tokens_when_its_steps_are_replayed(
 
 
 def test_steps_of_single_tokens_have_buckets_and_no_others(device: torch.device) -> None:
+    from radixrt.kernels.graphs import BUCKETS, bucket_for
     from radixrt.kernels.interface import AttentionShape
-    from radixrt.kernels.triton.graphs import BUCKETS, bucket_for
 
     tokens = random_tokens(20, AttentionShape(1, 1, 2, 1.0), torch.float32, torch.Generator().manual_seed(0))
     single = [Row(tokens, 19, 20, [0, 1])]
@@ -95,10 +77,30 @@ def test_a_filled_step_s_sizes_change_seldom_and_its_first_entries_are_the_plain
             plan_filled_step(placed, 4, torch.float32, device),
         )
         assert filled.positions.tolist() == [*plain.positions.tolist(), end - 1]
-        assert filled.slots.tolist() == [*plain.slots.tolist(), int(plain.slots[0])]
+        assert filled.slots.tolist() == [*plain.slots.tolist(), -1]
         assert filled.pages.tolist()[: len(plain.pages)] == plain.pages.tolist()
         for own, given in zip(filled.attention(shape).lists, plain.attention(shape).lists, strict=True):
             assert own.items[: len(given.items)].tolist() == given.items.tolist()
             assert own.items[len(given.items) :].tolist() == [[0, 0, 0, 0, 0, -1]] * (len(own.items) - len(given.items))
         sizes.add((len(filled.buffer), len(filled.attention(shape).buffer)))
     assert len(sizes) <= 2
+
+
+def test_tokens_that_fill_a_step_up_write_no_keys(device: torch.device) -> None:
+    from radixrt.kernels.interface import AttentionShape, KvShape
+    from radixrt.kernels.registry import load_backend
+    from radixrt.kernels.triton.plan import plan_filled_step
+
+    backend = load_backend("triton", "float32", str(device))
+    shape = AttentionShape(4, 2, 32, 1.0)
+    tokens = random_tokens(40, shape, torch.float32, torch.Generator().manual_seed(0))
+    placed = layout([Row(tokens, end - 1, end, [2 * row, 2 * row + 1]) for row, end in enumerate((20, 30, 17))], 16)
+    cos_sin = torch.cat([torch.ones(40, 16), torch.zeros(40, 16)], dim=1).to(device)
+    q, k, v = (x[:8].to(device) for x in (tokens.q, tokens.k, tokens.v))
+    pools = []
+    for plan, count in ((backend.plan(placed), 3), (plan_filled_step(placed, 8, torch.float32, device), 8)):
+        kv = backend.allocate_kv(KvShape(1, 6, 16, 2, 32))
+        backend.rotary_write_kv(q[:count], k[:count], v[:count], cos_sin, kv, 0, plan)
+        pools.append(kv.data)
+    assert pools[0].any()
+    assert torch.equal(*pools)
