@@ -178,6 +178,7 @@ def gen(
     n: int | None = None,
     stop: str | Sequence[str] | None = None,
     stop_token_ids: Sequence[int] | None = None,
+    stop_regex: str | Sequence[str] | None = None,
     temperature: float | None = None,
     top_p: float | None = None,
     top_k: int | None = None,
@@ -221,7 +222,7 @@ def gen(
     With `choices` it is `select(name, choices, ...)`, and the other parameters say nothing.
 
     Raises `InvalidRequest`, naming the parameter, for a value that is wrong whatever the call says: `InvalidPattern`
-    (which is a `re.error` too) for a regex.
+    (which is a `re.error` too) for a `regex` or `stop_regex`.
     """
     _check_name(name)
     if schema is not None and (json_schema is not None or choices is not None):
@@ -241,6 +242,7 @@ def gen(
         "n": n,
         "stop": stop,
         "stop_token_ids": stop_token_ids,
+        "stop_regex": stop_regex,
         "temperature": temperature,
         "top_p": top_p,
         "top_k": top_k,

@@ -7,7 +7,7 @@ what `logprobs` does in two, and `dtype` is a constraint with stop strings of it
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -18,6 +18,7 @@ from radixrt.lang.dtypes import written
 from radixrt.protocol.constraint import CONSTRAINT_NAMES, Regex, with_constraint
 from radixrt.protocol.sampling import MAX_TOP_LOGPROBS, SamplingParams, check
 from radixrt.text.regex.translate import full_match_pattern
+from radixrt.text.stop_patterns import stop_automaton
 
 if TYPE_CHECKING:
     from radixrt.lang.dtypes import DType
@@ -41,6 +42,7 @@ class SamplingOptions(TypedDict, total=False):
     repetition_penalty: float | None
     logit_bias: Mapping[int, float] | None
     seed: int | None
+    stop_regex: str | Sequence[str] | None
     ignore_eos: bool | None
     return_logprob: bool | None
     top_logprobs_num: int | None
@@ -63,8 +65,9 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     expression that is).
     """
     given = with_constraint(_without_dtype({name: value for name, value in options.items() if value is not None}))
-    if isinstance(given.get("stop"), str):
-        given["stop"] = (given["stop"],)
+    for name in ("stop", "stop_regex"):
+        if isinstance(given.get(name), str):
+            given[name] = (given[name],)
     if isinstance(constraint := given.get("constraint"), Regex):
         _check_regex(constraint.pattern)
     given = _with_logprobs_in_two(given)
@@ -73,6 +76,8 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
         # A call of the program may still allow more tokens than the default does.
         params = msgspec.structs.replace(params, max_tokens=params.min_tokens)
     check(params)
+    if params.stop_regex:
+        stop_automaton(params.stop_regex)
     return {name: getattr(params, name, value) for name, value in given.items()}
 
 

@@ -48,7 +48,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
     reason: FinishReason
     usage: Usage
     matched: int | str | None = None
-    """With reason `stop`: the token id or the string that ended the generation; None if its constraint did."""
+    """With reason `stop`: the token id or the text that ended the generation; None if its constraint did."""
     kept: int = 0
     """How many generated ids are in the context that children continue..."""
     tail: bytes = b""

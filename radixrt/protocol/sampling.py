@@ -12,6 +12,8 @@ from radixrt.protocol.constraint import Constraint
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 64
+MAX_STOP_PATTERNS = 16
+MAX_STOP_PATTERN_LENGTH = 1024
 _NO_TOKEN = 2**31
 """Ids are int32."""
 _MOST = 2**63 - 1
@@ -27,8 +29,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     max_tokens: int = 128
     min_tokens: int = 0
-    """No end of turn, stop id or stop string ends the generation before this many tokens; stop strings are looked for
-    in what follows the first min_tokens - 1."""
+    """No end of turn, stop id, stop string or stop pattern ends the generation before this many tokens; strings and
+    patterns are looked for in what follows the first min_tokens - 1."""
     n: int = 1
     """Independent choices for one prompt: a fork of the request. Choice `i` draws its own noise."""
     temperature: float = 1.0
@@ -47,6 +49,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     stop: tuple[str, ...] = ()
     """The text is cut before the earliest match in what was generated; of matches that start together, the longest."""
     stop_token_ids: tuple[int, ...] = ()
+    stop_regex: tuple[str, ...] = ()
+    """Patterns, in Python's syntax: the text is cut before the first match in what was generated, as soon as it is one.
+    What may still become a match is held back. Lookaround, backreferences and anchors are not supported."""
     ignore_eos: bool = False
     constraint: Constraint | None = None
     """What the text may be; users give it as `json_schema`, `json_object`, `regex` or `choices`."""
@@ -84,6 +89,16 @@ def check(params: SamplingParams) -> None:
     for i, text in enumerate(p.stop):
         if not text:
             raise InvalidRequest(f"stop[{i}] is empty", field=f"stop[{i}]")
+    if len(p.stop_regex) > MAX_STOP_PATTERNS:
+        raise InvalidRequest(
+            f"stop_regex has {len(p.stop_regex)} patterns; at most {MAX_STOP_PATTERNS} are allowed", field="stop_regex"
+        )
+    for i, pattern in enumerate(p.stop_regex):
+        if not 0 < len(pattern) <= MAX_STOP_PATTERN_LENGTH:
+            raise InvalidRequest(
+                f"stop_regex[{i}] has {len(pattern)} characters; a pattern has 1 to {MAX_STOP_PATTERN_LENGTH}",
+                field=f"stop_regex[{i}]",
+            )
     if p.logprobs is not None:
         _between("logprobs", p.logprobs, 0, MAX_TOP_LOGPROBS)
 

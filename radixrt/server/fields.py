@@ -99,6 +99,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     logit_bias: dict[int, float] | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
+    stop_regex: str | list[str] | None = None
     ignore_eos: bool | None = None
 
     json_schema: dict[str, Any] | bool | str | None = None
@@ -146,8 +147,9 @@ def sampling(
     values = {name: getattr(fields, name) for name in _PARAMETERS if getattr(fields, name) is not None}
     if max_tokens is not None:
         values["max_tokens"] = max_tokens
-    if fields.stop is not None:
-        values["stop"] = (fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop)
+    for name in ("stop", "stop_regex"):
+        if (stops := getattr(fields, name)) is not None:
+            values[name] = (stops,) if isinstance(stops, str) else tuple(stops)
     if fields.stop_token_ids is not None:
         values["stop_token_ids"] = tuple(fields.stop_token_ids)
     names = {name: prefix + name for name in SamplingParams.__struct_fields__}

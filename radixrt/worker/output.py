@@ -1,4 +1,4 @@
-"""What a request has generated, seen as text: stop strings, ends of turn, the length limit, and what may be shown.
+"""What a request has generated, seen as text: stops, ends of turn, the length limit, and what may be shown.
 
 The worker knows each token's bytes, so all this is decided in the step that produced the token.
 """
@@ -39,14 +39,17 @@ class Output:
     """One request's output. `accept` takes its tokens one by one."""
 
     def __init__(self, params: SamplingParams, end_ids: frozenset[int], room: int, vocabulary: Vocabulary) -> None:
-        """`room`: most tokens that still fit; `end_ids`: tokens that end the generation."""
+        """`room`: most tokens that still fit; `end_ids`: tokens that end the generation.
+
+        Raises `InvalidRequest` for stop strings or patterns that are wrong.
+        """
         self._min_tokens = params.min_tokens
         self._max_tokens = min(room, params.max_tokens)
         self.end_ids = end_ids
         self._vocabulary = vocabulary
-        self._stops = StopMatcher(params.stop)
+        self._stops = StopMatcher(params.stop, params.stop_regex)
         self._searched_from = 0
-        """Byte at which the search for stop strings began: they are not looked for before `min_tokens`."""
+        """Byte at which the search for stops began: they are not looked for before `min_tokens`."""
         self._tokens: list[int] = []
         self._ends: list[int] = []
         """Byte at which each token's text ends."""
@@ -57,7 +60,7 @@ class Output:
 
     @property
     def holds_back(self) -> bool:
-        """Whether text is held back because it may become a stop string."""
+        """Whether text is held back because it may become a stop."""
         return self._stops.held > 0
 
     def accept(self, token: int, *, finished: bool = False) -> tuple[bytes, End | None]:
@@ -85,12 +88,12 @@ class Output:
         return step.released, None
 
     def _conclude(self, end: End) -> tuple[bytes, End]:
-        """What was held back, and the end; a stop string that only waited for a longer one to fail comes first."""
+        """What was held back, and the end; a stop that only waited for a better one to fail comes first."""
         step = self._stops.finish()
         return step.released, end if step.match is None else self._cut(step.match)
 
     def _cut(self, match: StopMatch) -> End:
-        """The context keeps the whole tokens before the stop string, and a new tokenisation of the one it cuts."""
+        """The context keeps the whole tokens before the stop, and a new tokenisation of the one it cuts."""
         cut = self._searched_from + match.start
         kept = sum(1 for end in self._ends if end <= cut)
         rest = cut - (self._ends[kept - 1] if kept else 0)

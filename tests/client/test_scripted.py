@@ -113,6 +113,7 @@ MISFITS = [
     (rx.gen(), {"y": "a"}, "what has no name"),
     (rx.gen("x") + rx.gen("x"), {"x": ["a"]}, r"\['x'\] has 1 replies"),
     (rx.gen("x", stop=["!", "?"]), "Why? Me.", r"stop string '\?'"),
+    (rx.gen("x", stop_regex="[a-z]+[?]|w"), "No. why", "'w', which a stop_regex matches"),
     (rx.gen("x", regex="[0-9]+"), "12a", r"regex '\[0-9\]\+'"),
     (rx.gen("x", json_object=True), "[1]", "no JSON object"),
     (rx.gen("x", json_schema=SCHEMA), "{'age': 1}", "no JSON"),

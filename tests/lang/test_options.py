@@ -25,7 +25,7 @@ def test_parameters_stand_in_sglang_s_order() -> None:
     kinds = inspect.signature(gen).parameters.values()
     positional = [p.name for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD]
     theirs = (
-        "name max_tokens min_tokens n stop stop_token_ids temperature top_p top_k min_p frequency_penalty "
+        "name max_tokens min_tokens n stop stop_token_ids stop_regex temperature top_p top_k min_p frequency_penalty "
         "presence_penalty ignore_eos return_logprob top_logprobs_num dtype choices choices_method regex json_schema"
     )
     assert positional == theirs.split()

@@ -131,3 +131,38 @@ def test_a_stop_string_may_be_completed_by_the_last_of_min_tokens() -> None:
     assert text == b"plum"
     assert end is not None
     assert end.kept == 1
+
+
+def test_a_stop_pattern_cuts_inside_a_token_and_tells_the_text_that_matched() -> None:
+    text, end = run([1, 5, 6], stop_regex=("u[a-z]{2}o",))
+    assert text == b"plum b"
+    assert end is not None
+    assert (end.reason, end.matched, end.kept) == ("stop", "utto", 1)
+    assert unpack_ids(end.tail).tolist() == [ord(c) - ord("a") + 100 for c in " b"]
+
+
+def test_what_could_become_a_match_of_a_pattern_is_held_back_and_shown_at_the_end() -> None:
+    output = Output(SamplingParams(stop_regex=("until [a-z]+;",)), frozenset([END]), 100, Words())
+    assert output.accept(8) == (b"boats sail ", None)
+    assert output.accept(9) == (b"", None)
+    assert output.holds_back
+    assert output.accept(10)[0] == b""
+    text, end = output.accept(END)
+    assert text == b"until dark"
+    assert end is not None
+    assert (end.reason, end.matched, end.kept) == ("stop", END, 3)
+
+
+def test_no_stop_pattern_counts_before_min_tokens() -> None:
+    text, end = run([2, 1, 2], stop_regex=("[;.]",), min_tokens=2)
+    assert text == b";plum"
+    assert end is not None
+    assert (end.kept, end.matched) == (2, ";")
+
+
+def test_the_earlier_of_a_stop_string_and_a_stop_pattern_cuts() -> None:
+    for stops, patterns, matched in (((";",), ("f.g",), ";"), ((".end",), ("[f-h]+",), "f")):
+        text, end = run([1, 2, 3, 4], stop=stops, stop_regex=patterns)
+        assert text == (b"plum" if matched == ";" else b"plum;")
+        assert end is not None
+        assert end.matched == matched

@@ -11,6 +11,7 @@ from radixrt.client.scripted.replies import Answer, Reply, Request
 from radixrt.errors import RadixError, ScriptMismatch
 from radixrt.protocol.constraint import Choice, Constraint, JsonObject, JsonSchema, Regex
 from radixrt.protocol.sampling import SamplingParams
+from radixrt.text.stops import StopMatcher
 
 _CHOSEN, _OTHERS = 0.0, -10.0
 """The log-probabilities of each character of a scripted choice, and of what was not chosen."""
@@ -81,6 +82,10 @@ def _check_text(reply: Reply, sampling: SamplingParams) -> None:
     for stop in sampling.stop:
         if stop in text:
             raise ScriptMismatch(f"the reply {text!r} has the stop string {stop!r}; a model's text ends before it")
+    matcher = StopMatcher(patterns=sampling.stop_regex)
+    match = matcher.feed(text.encode()).match or matcher.finish().match
+    if match is not None:
+        raise ScriptMismatch(f"the reply {text!r} has {match.stop!r}, which a stop_regex matches")
     if sampling.constraint is not None and reply.reason != "length":
         _check_constraint(text, sampling.constraint)
 

@@ -28,6 +28,6 @@ def _escape(code: int) -> str:
 
 @lru_cache(maxsize=1)
 def _cased_letters() -> str:
-    """Every character that has another case."""
-    letters = (chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    """Every character that has another case. The planes past the second have none: their scripts know no cases."""
+    letters = (chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000)
     return "".join(letter for letter in letters if letter.lower() != letter or letter.upper() != letter)
