@@ -29,9 +29,10 @@ from radixrt.lang.roles import (
     user_begin,
     user_end,
 )
-from radixrt.lang.show import render_plain, render_rich
+from radixrt.lang.show import render_plain, render_rich, render_svg
 from radixrt.lang.simple_gens import gen_int, gen_string
 from radixrt.lang.state import ForkGroup, ProgramState
+from radixrt.lang.tracing import Trace
 
 __all__ = [
     "AnyProgram",
@@ -44,6 +45,7 @@ __all__ = [
     "Pending",
     "Program",
     "ProgramState",
+    "Trace",
     "assistant",
     "assistant_begin",
     "assistant_end",
@@ -57,6 +59,7 @@ __all__ = [
     "raw",
     "render_plain",
     "render_rich",
+    "render_svg",
     "select",
     "separate_reasoning",
     "set_default_backend",

@@ -54,12 +54,12 @@ class AsyncProgramState(Appending):
 
     async def text(self) -> str:
         """All text: constants, what the chat template writes around turns, and what was generated."""
-        await self.sync()
+        await self.branch.wait_async(self.branch.generations())
         return text_of(self.branch.path())
 
     async def messages(self) -> list[dict[str, str]]:
         """The whole turns as chat messages; see `ProgramState.messages`."""
-        await self.sync()
+        await self.branch.wait_async(self.branch.generations())
         return messages_of(self.branch.path())
 
     def text_async_iter(self, var_name: str | None = None) -> AsyncIterator[str]:
@@ -70,7 +70,7 @@ class AsyncProgramState(Appending):
 
     async def sync(self) -> None:
         """Wait until all that this branch has recorded is generated, or has failed."""
-        await self.branch.wait_async(self.branch.generations())
+        await self.branch.settle_async(self.branch.generations())
 
     async def error(self) -> BaseException | None:
         """The error that this branch ended in; None if all went well so far."""
@@ -85,5 +85,5 @@ class AsyncForkGroup(Branches[AsyncProgramState]):
         """What `ForkGroup.join` does, awaited."""
         branches = self.branches_to_join(mode)
         for branch in branches:
-            await branch.wait_async(branch.own_generations())
+            await branch.settle_async(branch.own_generations())
         join_branches(self.parent, branches, mode)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from radixrt.errors import InvalidRequest
+from radixrt.lang.prefixes import SharedPrefix
 from radixrt.lang.runs import Run
 from radixrt.lang.state import ProgramState
 
@@ -27,7 +28,8 @@ async def run_all_async(
     runs: Sequence[Run], num_threads: int | Literal["auto"], progress_bar: bool
 ) -> list[ProgramState]:
     """`run_all` in the running event loop, for runs whose bodies are coroutines; "auto" is all at once."""
-    at_once = _checked(num_threads, max(len(runs), 1))
+    at_once = min(_checked(num_threads, len(runs)), len(runs))
+    _share_prefix(runs, at_once)
     turn = asyncio.Semaphore(at_once)
     with _progress(len(runs), progress_bar) as advance:
 
@@ -52,7 +54,19 @@ def run_in_order(runs: Sequence[Run], num_threads: int | Literal["auto"], progre
     Raises `InvalidRequest` for a wrong number of threads.
     """
     threads = _checked(num_threads, AUTO_THREADS)
-    return _states(runs, min(threads, len(runs)), progress_bar) if runs else iter(())
+    if not runs:
+        return iter(())
+    threads = min(threads, len(runs))
+    _share_prefix(runs, threads)
+    return _states(runs, threads, progress_bar)
+
+
+def _share_prefix(runs: Sequence[Run], at_once: int) -> None:
+    """Have what the first runs begin with computed once, if that saves anything."""
+    if min(len(runs), at_once) > 1 and runs[0].backend.capabilities.caches_prefixes:
+        shared = SharedPrefix(runs[0].backend, at_once)
+        for run in runs[:at_once]:
+            run.share(shared)
 
 
 def _checked(num_threads: int | Literal["auto"], auto: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from radixrt.client.backend import EVERYTHING, Backend
+from radixrt.client.backend import EVERYTHING, RUNTIME, Backend
 from radixrt.errors import NotSupported
 from radixrt.protocol.constraint import field_of
 from radixrt.protocol.sampling import SamplingParams
@@ -15,7 +15,7 @@ _DEFAULTS = msgspec.structs.asdict(SamplingParams())
 def check_gen(backend: Backend, sampling: SamplingParams, turn: str | None, *, turn_has_text: bool) -> None:
     """Raise `NotSupported` unless the backend can generate so, in a turn of that role (None: in none)."""
     able = backend.capabilities
-    if able is EVERYTHING:
+    if able is EVERYTHING or able is RUNTIME:
         return
     for name, default in _DEFAULTS.items():
         if name != "constraint" and name not in able.options and getattr(sampling, name) != default:

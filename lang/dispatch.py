@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from radixrt.client.backend import Backend, Session
 from radixrt.errors import Aborted, RadixError
+from radixrt.lang.prefixes import SharedPrefix
 from radixrt.lang.results import Failure, Generation
 from radixrt.lang.selection import Selection
 from radixrt.protocol.events import TextEvent
@@ -37,6 +38,8 @@ class Dispatcher:
 
     def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop, terms: Callable[[], ProgramTerms]) -> None:
         """`terms`: what the program says of itself, asked when it is opened."""
+        self._shared: SharedPrefix | None = None
+        self._held = False
         self.generations = 0
         """Nodes recorded so far that generate."""
         self._backend = backend
@@ -53,6 +56,10 @@ class Dispatcher:
         self._closed = False
         self._ended: RadixError | None = None
         """Why the program was closed before its own end."""
+
+    def share(self, prefix: SharedPrefix) -> None:
+        """Begin with what other runs begin with: before the first statement."""
+        self._shared = prefix
 
     def touch(self) -> None:
         """A statement was recorded that sends nothing by itself: more may come, wait for it."""
@@ -145,6 +152,21 @@ class Dispatcher:
             self._start_timer()
 
     def _send(self) -> None:
+        """Send what is recorded: the first of it when `shared` lets it go."""
+        if self._held or not self._unsent or self._closed:
+            return
+        if self._session is None and self._shared is not None:
+            self._held = True
+            self._shared.hold(self._unsent[0], self._let_go)
+        else:
+            self._submit()
+
+    def _let_go(self) -> None:
+        self._held = False
+        self._shared = None
+        self._submit()
+
+    def _submit(self) -> None:
         with self._lock:
             nodes, self._unsent = self._unsent, []
         if not nodes or self._closed:

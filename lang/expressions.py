@@ -120,7 +120,7 @@ def as_expression(value: object) -> Expression:
     if isinstance(value, Expression):
         return value
     if isinstance(value, str):
-        return Constant(value)
+        return Constant(str(value))  # a subclass may compare otherwise
     raise InvalidRequest(
         f"a state takes strings and expressions such as gen(...), not {value!r}; wrap other values in str(...)"
     )
@@ -130,7 +130,7 @@ def raw(text: str) -> Constant:
     """A rendered prompt: what looks like a special token in `text` becomes one, as nowhere else in a program."""
     if not isinstance(text, str):
         raise InvalidRequest(f"raw takes a string, not {text!r}", field="text")
-    return Constant(text, raw=True)
+    return Constant(str(text), raw=True)
 
 
 @overload

@@ -12,12 +12,16 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, cast, over
 from radixrt.client.backend import Backend
 from radixrt.client.loop import running_loop
 from radixrt.errors import InvalidRequest
+from radixrt.lang.async_state import AsyncProgramState
 from radixrt.lang.backends import resolve_backend
 from radixrt.lang.batch import run_all, run_all_async, run_in_order
 from radixrt.lang.expected_steps import ExpectedSteps
+from radixrt.lang.marked import Marked
 from radixrt.lang.options import OPTION_NAMES, given_options
+from radixrt.lang.prefixes import cache_prefix
 from radixrt.lang.runs import Run
 from radixrt.lang.state import ProgramState
+from radixrt.lang.tracing import Trace, trace
 
 Body: TypeAlias = Callable[..., Any]
 AsyncBody: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
@@ -142,6 +146,39 @@ class AnyProgram:
         bound._bound = {**self._bound, **kwargs}
         return bound
 
+    def trace(self, *args: Any, backend: Backend | None = None, **kwargs: Any) -> Trace:
+        """Run the body without a model, and draw what it would ask: `print(program.trace(...))`.
+
+        Arguments that are not given are marked: texts show them as `{name}`. The body's own side effects happen. The
+        trace stops where the program reads a generated value, or looks into a marked argument, and says so. `backend`
+        says what the chat template writes and what may be asked; nothing is sent to it.
+
+        Raises `TypeError` for arguments that the function does not take.
+        """
+        merged = self._merged(args, kwargs)
+        given = self._signature.bind_partial(None, *args, **self._arguments_in(merged))
+        given.apply_defaults()
+        return self._trace(given, backend, self._options_in(merged))
+
+    def cache(self, backend: Backend | None = None) -> int:
+        """Compute the constants that every run begins with, so that they are in the cache; how many tokens they have.
+
+        They are found by a `trace` that knows the bound arguments only. Raises as `run`.
+        """
+        chosen = resolve_backend(backend)
+        bound = self._signature.bind_partial(None, **self._arguments_in(self._bound))
+        prefix = self._trace(bound, chosen, self._options_in(self._bound)).prefix()
+        return cache_prefix(chosen, prefix) if prefix else 0
+
+    def _trace(self, given: inspect.BoundArguments, backend: Backend | None, options: Mapping[str, Any]) -> Trace:
+        """`given`: the arguments that are known."""
+        for name, parameter in list(self._signature.parameters.items())[1:]:
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                given.arguments.setdefault(name, Marked(name))
+        args, kwargs = given.args[1:], given.kwargs
+        state = AsyncProgramState if self._is_async else ProgramState
+        return trace(self.name, lambda s: self._body(s, *args, **kwargs), state, backend, options)
+
     def _check_may_block(self, method: str) -> None:
         if self._is_async and running_loop() is not None:
             raise InvalidRequest(
@@ -162,21 +199,32 @@ class AnyProgram:
 
     def _prepare(self, backend: Backend, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Run:
         """A run with these arguments and options, the bound ones behind them."""
-        positional = self._signature.bind_partial(None, *args).arguments
-        merged = {name: value for name, value in self._bound.items() if name not in positional} | dict(kwargs)
-        arguments = {name: value for name, value in merged.items() if not self._is_option(name)}
-        options = {name: value for name, value in merged.items() if self._is_option(name)}
+        merged = self._merged(args, kwargs)
+        arguments = self._arguments_in(merged)
         self._signature.bind(None, *args, **arguments)
-        timeout = _checked_timeout(options.pop("timeout", None))
         return Run(
             self.name,
             lambda state: self._body(state, *args, **arguments),
             backend,
-            given_options(_with_our_names(options)),
+            self._options_in(merged),
             self._expected,
             is_async=self._is_async,
-            timeout=timeout,
+            timeout=_checked_timeout(merged.get("timeout") if self._is_option("timeout") else None),
         )
+
+    def _merged(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What is given by name, those of `bind` behind those of the call."""
+        positional = self._signature.bind_partial(None, *args).arguments
+        return {name: value for name, value in self._bound.items() if name not in positional} | dict(kwargs)
+
+    def _options_in(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The sampling options, checked."""
+        options = {name: value for name, value in given.items() if self._is_option(name) and name != "timeout"}
+        return given_options(_with_our_names(options))
+
+    def _arguments_in(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Those that are for the function, not for its generations."""
+        return {name: value for name, value in given.items() if not self._is_option(name)}
 
     def _is_option(self, name: str) -> bool:
         return name not in self._signature.parameters and (

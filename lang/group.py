@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, get_ar
 
 from radixrt.errors import InvalidRequest, JoinFailed
 from radixrt.lang.expressions import Expression, RoleEdge
-from radixrt.lang.recording import Branch
+from radixrt.lang.recording import Branch, Gathered
 from radixrt.lang.tree import GenNode, JoinMode, JoinNode, RoleNode, SelectNode, TextNode
 from radixrt.protocol.segments import Ids, Text
 
@@ -99,7 +99,8 @@ def join_branches(parent: Branch, branches: Sequence[Branch], mode: JoinMode) ->
 def _gather(parent: Branch, branches: Sequence[Branch]) -> None:
     names = dict.fromkeys(name for branch in branches for name in branch.own_names() if parent.takes_joined(name))
     for name in names:
-        parent.assign(name, [branch.read(name) for branch in branches if name in branch.own_names()], by_join=True)
+        values = tuple(branch.recorded_value(name) for branch in branches if name in branch.own_names())
+        parent.assign(name, Gathered(values), by_join=True)
 
 
 def _append(parent: Branch, branches: Sequence[Branch]) -> None:

@@ -47,7 +47,16 @@ from radixrt.protocol.segments import Raw, Role, Segment, Text
 class Recorder:
     """What the branches of one run share."""
 
-    def __init__(self, program: str, backend: Backend, dispatcher: Dispatcher, defaults: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        program: str,
+        backend: Backend,
+        dispatcher: Dispatcher,
+        defaults: Mapping[str, Any],
+        *,
+        is_trace: bool = False,
+    ) -> None:
+        """`is_trace`: nothing is sent, and so nothing will ever be generated."""
         self.program = program
         self.backend = backend
         self.dispatcher = dispatcher
@@ -60,6 +69,7 @@ class Recorder:
         self.ret_value: object = None
         """What it returned."""
         self.node_ids = itertools.count()
+        self.is_trace = is_trace
         self.body_loop: asyncio.AbstractEventLoop | None = None
         """Where the body runs, if it is a coroutine."""
 
@@ -84,6 +94,13 @@ class ScopeText:
 
     start: Node | None
     end: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a join put into the parent: the branches' values of one name, until somebody reads them."""
+
+    values: tuple[object, ...]
 
 
 class Branch(Strand):
@@ -235,15 +252,7 @@ class Branch(Strand):
 
     def generations_behind(self, name: str) -> list[Generation]:
         """What has to be generated before `name` can be read."""
-        match self._variables.get(name):
-            case Generation() as generation:
-                return [generation]
-            case SeparatedText(generation=generation):
-                return [generation]
-            case ScopeText(start, end):
-                return generations(path(end, start))
-            case _:
-                return []
+        return _generations_behind(self._variables.get(name))
 
     def read(self, name: str) -> Any:
         """The value of a variable; blocks until it is known.
@@ -258,15 +267,16 @@ class Branch(Strand):
                 f"{self.recorder.program}, {self.place} has no variable {name!r}; it has: {known}", field=name
             )
         self.wait(self.generations_behind(name))
-        match self._variables[name]:
-            case Generation() as generation:
-                return generation.value()
-            case SeparatedText() as separated:
-                return separated.value()
-            case ScopeText(start, end):
-                return text_of(path(end, start))
-            case value:
-                return value
+        value = self._variables[name]
+        if not isinstance(value, Gathered):
+            return _read(value)
+        gathered = _read(value)
+        self._variables[name] = gathered  # the same list for every reader
+        return gathered
+
+    def recorded_value(self, name: str) -> object:
+        """The value as it is kept, for `assign` to another branch: what is generated may still be on its way."""
+        return self._variables[name]
 
     def generation_of(self, name: str) -> Generation | None:
         """The generation that is the variable's value, if one is."""
@@ -301,10 +311,20 @@ class Branch(Strand):
                 self.recorder.check_may_block(generation)
                 self.recorder.dispatcher.wait(generation)
 
+    def settle(self, awaited: Sequence[Generation]) -> None:
+        """`wait`, but for a value that nobody looks at yet: a trace goes on."""
+        if not self.recorder.is_trace:
+            self.wait(awaited)
+
     async def wait_async(self, awaited: Sequence[Generation]) -> None:
         """Wait until all of these are complete."""
         for generation in awaited:
             await self.recorder.dispatcher.wait_async(generation)
+
+    async def settle_async(self, awaited: Sequence[Generation]) -> None:
+        """`settle` for coroutines."""
+        if not self.recorder.is_trace:
+            await self.wait_async(awaited)
 
     def error(self) -> GenerationFailed | None:
         """The first failure on the way to the branch's head, of what is complete."""
@@ -350,7 +370,7 @@ class Branch(Strand):
             output=piece.output,
         )
         self._send(generation, name=piece.name, sampling=sampling)
-        self._add_generation(GenNode(self.head, piece.name, generation), piece.reasoning)
+        self._add_generation(GenNode(self.head, piece.name, generation, sampling), piece.reasoning)
 
     def _turn_has_text(self) -> bool:
         head = self.head
@@ -405,6 +425,35 @@ class Branch(Strand):
     def _noted(self) -> None:
         self.recorder.dispatcher.touch()
         self.recorder.recorded.notify()
+
+
+def _generations_behind(value: object) -> list[Generation]:
+    match value:
+        case Generation() as generation:
+            return [generation]
+        case SeparatedText(generation=generation):
+            return [generation]
+        case ScopeText(start, end):
+            return generations(path(end, start))
+        case Gathered(values):
+            return [generation for one in values for generation in _generations_behind(one)]
+        case _:
+            return []
+
+
+def _read(value: object) -> Any:
+    """A variable's value, once what is behind it is complete. Raises `GenerationFailed`."""
+    match value:
+        case Generation() as generation:
+            return generation.value()
+        case SeparatedText() as separated:
+            return separated.value()
+        case ScopeText(start, end):
+            return text_of(path(end, start))
+        case Gathered(values):
+            return [_read(one) for one in values]
+        case _:
+            return value
 
 
 def _first_error(generations: Sequence[Generation]) -> GenerationFailed | None:

@@ -17,6 +17,7 @@ from radixrt.lang.async_state import AsyncProgramState
 from radixrt.lang.backends import running_backend
 from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.expected_steps import ExpectedSteps
+from radixrt.lang.prefixes import SharedPrefix
 from radixrt.lang.recording import Branch, Recorder
 from radixrt.lang.state import ProgramState
 
@@ -46,10 +47,15 @@ class Run:
         self._expected = expected
         self._is_async = is_async
         self._timeout = timeout
+        self.backend = backend
         self._loop = shared_loop().loop
         self._dispatcher = Dispatcher(backend, self._loop, expected.terms)
         self._recorder = Recorder(program, backend, self._dispatcher, defaults)
         self._root = Branch(self._recorder)
+
+    def share(self, prefix: SharedPrefix) -> None:
+        """Begin with what other runs of a batch begin with; to be called before the run starts."""
+        self._dispatcher.share(prefix)
 
     def execute(self) -> ProgramState:
         """Run the body here and wait for all that it recorded.

@@ -14,8 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from radixrt.lang.marked import shown_marks
 from radixrt.lang.results import Choice
 from radixrt.lang.tree import ForkNode, GenNode, JoinNode, Node, RoleNode, SelectNode, Strand, TextNode
+from radixrt.protocol.constraint import field_of
+from radixrt.protocol.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -69,6 +72,17 @@ def render_rich(title: str, strand: Strand, *, characters: int = SHOWN_CHARACTER
     return tree
 
 
+def render_svg(title: str, strand: Strand, *, characters: int = SHOWN_CHARACTERS) -> str:
+    """The tree as an SVG document."""
+    import io
+
+    from rich.console import Console
+
+    drawing = Console(record=True, file=io.StringIO(), width=characters + 60)
+    drawing.print(render_rich(title, strand, characters=characters))
+    return drawing.export_svg(title=title)
+
+
 def _node_lines(node: Node, characters: int) -> Iterator[Line]:
     match node:
         case RoleNode():
@@ -79,6 +93,8 @@ def _node_lines(node: Node, characters: int) -> Iterator[Line]:
             name = f"gen {node.name}" if node.name else "gen"
             if node.generation.failure is not None:
                 yield Line(f"{name}  failed: {node.generation.failure.cause}")
+            elif node.asked is not None and not any(choice.pieces or choice.end for choice in node.generation.choices):
+                yield Line(f"{name}  {_asked(node.asked)}")
             else:
                 for choice in node.generation.choices:
                     yield Line(f"{name}  {_short(choice.text, characters)}  {_tokens(choice)}")
@@ -100,7 +116,7 @@ def _select_line(node: SelectNode, characters: int) -> Line:
     choice = selection.choices[0]
     meta = selection.meta_info(choice)
     if not meta:
-        return Line(f"{name}  {len(selection.options)} options  running")
+        return Line(f"{name}", [Line(f"option  {_short(text, characters)}") for text in selection.options])
     reused = meta["cached_tokens"]
     computed = meta["prompt_tokens"] - reused
     options = [
@@ -109,6 +125,18 @@ def _select_line(node: SelectNode, characters: int) -> Line:
     ]
     told = f"{computed} computed, {reused} reused, {meta['choices_method']}"
     return Line(f"{name}  {_short(choice.text, characters)}  {told}", options)
+
+
+def _asked(sampling: SamplingParams) -> str:
+    """What is known of a generation before its first token."""
+    parts = [f"up to {sampling.max_tokens} tokens"]
+    if sampling.n > 1:
+        parts.append(f"{sampling.n} choices")
+    if sampling.constraint is not None:
+        parts.append(field_of(sampling.constraint))
+    if sampling.stop:
+        parts.append("stops at " + " or ".join(_short(stop, SHOWN_CHARACTERS) for stop in sampling.stop))
+    return ", ".join(parts)
 
 
 def _tokens(choice: Choice) -> str:
@@ -120,6 +148,7 @@ def _tokens(choice: Choice) -> str:
 
 
 def _short(text: str, characters: int) -> str:
+    text = shown_marks(text)
     if len(text) > characters:
         half = (characters - 1) // 2
         text = f"{text[:half]}…{text[-half:]}"

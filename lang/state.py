@@ -74,13 +74,13 @@ class ProgramState(Appending):
     def text(self) -> str:
         """All text: constants, what the chat template writes around turns, and what was generated."""
         self._wait_for_body()
-        self.sync()
+        self.branch.wait(self.branch.generations())
         return text_of(self.branch.path())
 
     def messages(self) -> list[dict[str, str]]:
         """The whole turns as chat messages, `{"role": ..., "content": ...}`; leading white space is stripped."""
         self._wait_for_body()
-        self.sync()
+        self.branch.wait(self.branch.generations())
         return messages_of(self.branch.path())
 
     @overload
@@ -122,7 +122,7 @@ class ProgramState(Appending):
 
     def sync(self) -> None:
         """Block until all that this branch has recorded is generated, or has failed."""
-        self.branch.wait(self.branch.generations())
+        self.branch.settle(self.branch.generations())
 
     def error(self) -> BaseException | None:
         """The error that this branch, or the program's body, ended in; None if all went well. Waits like `text`."""
@@ -184,5 +184,5 @@ class ForkGroup(Branches[ProgramState]):
         """
         branches = self.branches_to_join(mode)
         for branch in branches:
-            branch.wait(branch.own_generations())
+            branch.settle(branch.own_generations())
         join_branches(self.parent, branches, mode)

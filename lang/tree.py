@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from radixrt.lang.results import Generation
 from radixrt.lang.selection import Selection
+from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Segment
 
 JoinMode: TypeAlias = Literal["gather_variable", "concate_and_append"]
@@ -57,6 +58,8 @@ class GenNode(Node):
 
     name: str | None
     generation: Generation
+    asked: SamplingParams | None = None
+    """What it is to be like; None of a select."""
 
 
 @dataclass(slots=True, eq=False)

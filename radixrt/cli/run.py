@@ -42,23 +42,43 @@ def run(
     temperature: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="for generations that name none of their own; 0 is greedy")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="draw what the program would ask, without a model, as far as it is known")
+    ] = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="write the drawing to this file, too")
+    ] = None,
 ) -> None:
     """Run a program and print its finished tree: each node's text, the tokens computed for it and those reused.
+
+    With --dry-run the body runs too, but nothing is generated: it stops where it reads a generated value. Arguments
+    that are not given are shown as {name}.
 
     Examples:
 
       radixrt run examples/few_shot_agents.py:interview --arg person="Marta Lind" --arg questions='["Why rye?"]'
       radixrt run poems.py:poem --arg topic=rain --model ~/models/Qwen3-0.6B --temperature 0
+
+      radixrt run poems.py:poem --dry-run --svg poem.svg
     """
     from rich.console import Console
 
-    from radixrt.client.runtime import Runtime
-    from radixrt.lang import render_rich
+    from radixrt.lang import render_rich, render_svg
 
     given = {"max_tokens": max_tokens, "temperature": temperature}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     function = load_program(program)
     arguments = parse_arguments(arg)
+    if dry_run:
+        trace = function.trace(**arguments, **options)
+        Console().print(render_rich(function.name, trace.tree))
+        Console().print(f"stopped: {trace.stopped}" if trace.stopped else "complete", markup=False)
+        if svg is not None:
+            svg.write_text(trace.svg(), encoding="utf-8")
+        return
+
+    from radixrt.client.runtime import Runtime
+
     runtime = Runtime(
         model,
         kernels=kernels,
@@ -71,6 +91,8 @@ def run(
         state = function.run(backend=runtime, **arguments, **options)
         state.sync()
         Console().print(render_rich(function.name, state.tree()))
+        if svg is not None:
+            svg.write_text(render_svg(function.name, state.tree()), encoding="utf-8")
         _raise_error(state)
 
 

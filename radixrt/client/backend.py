@@ -40,7 +40,7 @@ class Session(Protocol):
 class Capabilities:
     """What a backend can do. A program that asks for more is refused where it appends the expression (`lang.demands`).
 
-    The defaults are all that there is: what a `Runtime` can do.
+    The defaults are all that a program may ask for.
     """
 
     options: frozenset[str] = frozenset(SamplingParams.__struct_fields__) - {"constraint"}
@@ -57,9 +57,13 @@ class Capabilities:
     """Whether it generates in assistant turns only, as chat APIs do."""
     continues_turns: bool = True
     """Whether it goes on with a turn that has text already."""
+    caches_prefixes: bool = False
+    """Whether a prefix that was computed once is free afterwards, so that it pays to compute it before it is needed."""
 
 
 EVERYTHING = Capabilities()
+RUNTIME = Capabilities(caches_prefixes=True)
+"""What a runtime of ours can do, embedded or behind a server."""
 
 
 class Backend(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from radixrt.client.backend import EVERYTHING
+from radixrt.client.backend import RUNTIME
 from radixrt.client.calls import PlainCalls
 from radixrt.client.connection import WorkerConnection
 from radixrt.client.loop import EventLoop, shared_loop
@@ -45,7 +45,7 @@ class Runtime(PlainCalls):
     """
 
     name = "Runtime"
-    capabilities = EVERYTHING
+    capabilities = RUNTIME
     info: Welcome
     """What the worker runs, and its limits."""
 

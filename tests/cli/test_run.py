@@ -78,3 +78,13 @@ def test_a_mistake_is_told_in_one_line(program_file: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("radixrt: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_dry_run_draws_what_is_known_without_a_model(program_file: Path, tmp_path: Path) -> None:
+    drawing = tmp_path / "poem.svg"
+    command = [sys.executable, "-m", "radixrt", "run", f"{program_file}:poem", "--dry-run", "--svg", str(drawing)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "About {topic}:" in done.stdout
+    assert "line0" in done.stdout
+    assert "complete" in done.stdout
+    assert drawing.read_text().startswith("<svg")
