@@ -7,8 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-OLDEST = (3, 7)
-"""The first release that the kernels were tried with."""
+OLDEST = (3, 6)
+"""The first release that every kernel was compiled with."""
+OLDEST_INTERPRETER = (3, 7)
+"""The first whose interpreter runs them: that of 3.6 takes no bounds of loops from tensors where NumPy is 2.4 or newer."""
 INTERPRET = "TRITON_INTERPRET"
 """Triton reads this variable when a kernel is defined: 1 runs kernels in NumPy, on the CPU, for tests."""
 
@@ -24,8 +26,9 @@ def why_not(device: str) -> str | None:
         found = version("triton")
     except PackageNotFoundError:
         return "Triton is not installed; pip install 'radixrt[gpu]'"
-    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
-        return f"Triton {found} is too old; {'.'.join(map(str, OLDEST))} or newer is needed"
+    oldest = OLDEST_INTERPRETER if device == "cpu" else OLDEST
+    if tuple(int(part) for part in found.split(".")[:2]) < oldest:
+        return f"Triton {found} is too old; {'.'.join(map(str, oldest))} or newer is needed"
     if device == "cpu":
         return None if interpreted() else f"on a CPU there is only Triton's interpreter, for tests ({INTERPRET}=1)"
     if interpreted():
