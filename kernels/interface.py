@@ -30,7 +30,7 @@ from radixrt.kernels.decoder import Decoder, Step
 from radixrt.kernels.sampling import Sampler
 
 Weight: TypeAlias = Any
-"""A prepared weight: whatever `prepare_weight` of the same backend returned."""
+"""A prepared weight: whatever `prepare_weight` or `prepare_projection` of the same backend returned."""
 
 Plan: TypeAlias = Any
 """What `plan` of the same backend returned for this step."""
@@ -113,6 +113,8 @@ class KernelBackend(Protocol):
 
     name: str
     dtype: torch.dtype
+    kv_dtype: torch.dtype
+    """Of the keys and values in the pool: `dtype`, or a narrower one to which they are rounded."""
     device: torch.device
     sampler: Sampler
     """Chooses tokens from this backend's logits."""
@@ -120,7 +122,11 @@ class KernelBackend(Protocol):
     """Whether it keeps the row rule. A GPU's library multiplies in another order for another number of rows."""
 
     def prepare_weight(self, raw: RawWeight) -> Weight:
-        """Pack a matrix once, at load."""
+        """Pack a matrix once, at load: for `embed` and `logits`, and for `linear`."""
+        ...
+
+    def prepare_projection(self, raw: RawWeight) -> Weight:
+        """Pack a layer's matrix once, at load: for `linear` only, and rounded to fp8 if the backend was asked to."""
         ...
 
     def prepare_vector(self, vector: Tensor) -> Tensor:

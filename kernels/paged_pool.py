@@ -45,4 +45,6 @@ def copy_slots(pool: PagedPool, copies: Sequence[tuple[int, int, int]]) -> None:
     offsets = torch.cat([torch.arange(n) for n in counts.tolist()])
     where = torch.stack([sources.repeat_interleave(counts), targets.repeat_interleave(counts), offsets])
     source, target, slot = on_device(where, pool.data.device).unbind(0)
-    pool.data[:, target, :, slot] = pool.data[:, source, :, slot]
+    # Copied as bytes if they are such: torch cannot index numbers of fp8.
+    data = pool.data.view(torch.uint8) if pool.data.itemsize == 1 else pool.data
+    data[:, target, :, slot] = data[:, source, :, slot]

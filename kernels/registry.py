@@ -13,13 +13,17 @@ from dataclasses import dataclass
 import torch
 
 from radixrt.errors import BackendUnavailable
+from radixrt.kernels import fp8
 from radixrt.kernels.cores import usable_cores
 from radixrt.kernels.cpu import availability as cpu
 from radixrt.kernels.flashinfer import availability as flashinfer
+from radixrt.kernels.fp8 import E4M3
 from radixrt.kernels.interface import KernelBackend
 from radixrt.kernels.triton import availability as triton
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_WEIGHTS_BESIDE = "bfloat16"
+"""The dtype of activations that products with fp8 weights come out in."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class BackendEntry:
     """Devices on which it is for tests, and taken only where it is named."""
     int8_activations: bool = False
     """Whether it can round what enters its products to 8 bits."""
+    why_no_fp8: Callable[[str], str | None] = lambda _: "there are none for it"
+    """Why it has no KV and no weights in fp8 on a device of this type, or None if it has."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,9 @@ class LoadOptions:
     level: str | None
     threads: int
     int8_activations: bool = False
+    kv_dtype: torch.dtype | None = None
+    """Of the KV pool; None: `dtype`."""
+    fp8_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,18 +85,24 @@ def available_backends(device: str = "cpu") -> dict[str, tuple[str, ...]]:
     }
 
 
-def choose(name: str = "auto", dtype: str = "auto", device: str = "cpu", activations: str = "auto") -> Choice:
+def choose(
+    name: str = "auto",
+    dtype: str = "auto",
+    device: str = "cpu",
+    activations: str = "auto",
+    kv_dtype: str = "auto",
+    weights_dtype: str = "auto",
+) -> Choice:
     """The backend and dtype that these options mean here.
 
     `name` "auto" is the best backend with the device and dtype; "cpu:avx2" is a backend's level. `dtype` "auto" is
     bfloat16 where the backend has it and is not slower for it, else float32. `activations` "int8" takes a backend that
-    rounds what enters its products to 8 bits; "auto" leaves them as they are. Raises `BackendUnavailable`, saying what
-    there is.
+    rounds what enters its products to 8 bits; "auto" leaves them as they are. `kv_dtype` and `weights_dtype` "fp8" take
+    a backend on a device that has fp8; "auto" leaves keys, values and weights in `dtype`. Raises
+    `BackendUnavailable`, saying what there is.
     """
-    if activations not in ("auto", "int8"):
-        raise BackendUnavailable(f"unknown activations {activations!r}; choose auto or int8", field="activations")
-    if dtype != "auto" and dtype not in _DTYPES:
-        raise BackendUnavailable(f"unknown dtype {dtype!r}; choose auto, {', '.join(_DTYPES)}", field="dtype")
+    asked = _Asked(dtype, activations, kv_dtype, weights_dtype)
+    asked.check()
     backend, _, level = name.partition(":")
     kind = device.split(":")[0]
     entries = [
@@ -100,9 +115,9 @@ def choose(name: str = "auto", dtype: str = "auto", device: str = "cpu", activat
         raise BackendUnavailable(f"unknown kernel backend {name!r}; choose auto, {known}", field="kernels")
     passed_over: list[tuple[str, str]] = []
     for entry in entries:
-        field, obstacle = _obstacle(entry, level, dtype, kind, activations)
+        field, obstacle = _obstacle(entry, level, kind, asked)
         if obstacle is None:
-            return _choice(entry, level, dtype, device, activations, passed_over)
+            return _choice(entry, level, device, asked, passed_over)
         passed_over.append((field, obstacle))
     field = passed_over[0][0]
     raise BackendUnavailable("; ".join(obstacle for _, obstacle in passed_over), field=field)
@@ -112,14 +127,17 @@ def load_backend(
     name: str = "auto",
     dtype: str = "auto",
     device: str = "cpu",
-    threads: int | None = None,
     activations: str = "auto",
+    kv_dtype: str = "auto",
+    weights_dtype: str = "auto",
+    *,
+    threads: int | None = None,
 ) -> KernelBackend:
     """Build the backend that `choose` picks for these options. Raises `BackendUnavailable`.
 
     `threads`: how many compute, where the backend has threads of its own; None: one a usable core.
     """
-    choice = choose(name, dtype, device, activations)
+    choice = choose(name, dtype, device, activations, kv_dtype, weights_dtype)
     entry = next(entry for entry in _BACKENDS if entry.name == choice.backend)
     options = LoadOptions(
         _DTYPES[choice.dtype],
@@ -127,35 +145,76 @@ def load_backend(
         choice.level,
         usable_cores() if threads is None else threads,
         int8_activations=activations == "int8",
+        kv_dtype=E4M3 if kv_dtype == "fp8" else None,
+        fp8_weights=weights_dtype == "fp8",
     )
     return entry.load(options)
 
 
-def _obstacle(entry: BackendEntry, level: str, dtype: str, kind: str, activations: str) -> tuple[str, str | None]:
+@dataclass(frozen=True)
+class _Asked:
+    """How numbers are to be kept."""
+
+    dtype: str
+    activations: str
+    kv_dtype: str
+    weights_dtype: str
+
+    def check(self) -> None:
+        """Raise `BackendUnavailable` for a name that there is not."""
+        for field, known in (
+            ("dtype", ("auto", *_DTYPES)),
+            ("activations", ("auto", "int8")),
+            ("kv_dtype", ("auto", "fp8")),
+            ("weights_dtype", ("auto", "fp8")),
+        ):
+            given = getattr(self, field)
+            if given not in known:
+                *others, last = known
+                listed = f"{', '.join(known)}" if len(known) > 2 else f"{others[0]} or {last}"
+                raise BackendUnavailable(f"unknown {field} {given!r}; choose {listed}", field=field)
+
+    def narrow(self) -> tuple[str, ...]:
+        """The options that ask for fp8."""
+        return tuple(field for field in ("kv_dtype", "weights_dtype") if getattr(self, field) == "fp8")
+
+
+def _obstacle(entry: BackendEntry, level: str, kind: str, asked: _Asked) -> tuple[str, str | None]:
     """The option that rules the backend out, with the reason for people; the reason is None if nothing does."""
     if kind not in entry.devices:
         return "device", f"{entry.name} kernels run on {' or '.join(entry.devices)}, not on {kind!r}"
+    dtype = asked.dtype
     if dtype != "auto" and dtype not in entry.dtypes:
         return "dtype", f"{entry.name} kernels have {' and '.join(entry.dtypes)}, not {dtype}; use one of these or auto"
-    if activations == "int8" and not entry.int8_activations:
+    if asked.activations == "int8" and not entry.int8_activations:
         return "activations", f"{entry.name} kernels do not round activations to int8"
     why_not = entry.why_not(kind)
     if why_not:
         return "kernels", f"{entry.name} kernels cannot run here: {why_not}"
+    for field in asked.narrow():
+        if (reason := entry.why_no_fp8(kind)) is not None:
+            return field, f"{entry.name} kernels have no fp8 here: {reason}"
+    if asked.weights_dtype == "fp8" and dtype not in ("auto", _WEIGHTS_BESIDE):
+        return (
+            "weights_dtype",
+            f"products with fp8 weights come out in {_WEIGHTS_BESIDE}, not in {dtype}; use that or auto",
+        )
     if level and level not in entry.levels():
         there_are = f"it runs {', '.join(entry.levels())}" if entry.levels() else "they have none"
         return "kernels", f"{entry.name} kernels have no level {level!r} that runs on this processor; {there_are}"
     return "kernels", None
 
 
-def _choice(
-    entry: BackendEntry, level: str, dtype: str, device: str, activations: str, passed_over: list[tuple[str, str]]
-) -> Choice:
-    found, why = _resolve_dtype(entry, dtype, device.split(":")[0])
+def _choice(entry: BackendEntry, level: str, device: str, asked: _Asked, passed_over: list[tuple[str, str]]) -> Choice:
+    if asked.weights_dtype == "fp8":
+        found, why = _WEIGHTS_BESIDE, "as products with fp8 weights come out"
+    else:
+        found, why = _resolve_dtype(entry, asked.dtype, device.split(":")[0])
     best = next(iter(entry.levels()), None)
     at_level = f" ({level or best}, {'as asked' if level else 'the best that this processor runs'})" if best else ""
     reasons = [f"{entry.name} kernels{at_level} in {found}: {why}"]
-    if activations == "int8":
+    reasons += [f"{field.removesuffix('_dtype').replace('kv', 'KV')} in fp8" for field in asked.narrow()]
+    if asked.activations == "int8":
         reasons.append("activations rounded to int8 for weights in 4 and 8 bits")
     reasons += [f"passed over: {obstacle}" for _, obstacle in passed_over]
     missing = next((obstacle for field, obstacle in passed_over if field == "kernels"), None)
@@ -199,7 +258,7 @@ def _load_triton(options: LoadOptions) -> KernelBackend:
     # Imported here and not above: defining a kernel imports Triton, which may not be there.
     from radixrt.kernels.triton.backend import TritonBackend
 
-    return TritonBackend(options.dtype, options.device)
+    return TritonBackend(options.dtype, options.device, options.kv_dtype, options.fp8_weights)
 
 
 def _load_flashinfer(options: LoadOptions) -> KernelBackend:
@@ -232,6 +291,7 @@ _BACKENDS: tuple[BackendEntry, ...] = (
         dtypes=("bfloat16", "float16"),
         why_not=flashinfer.why_not,
         load=_load_flashinfer,
+        why_no_fp8=fp8.why_not,
     ),
     BackendEntry(
         name="triton",
@@ -239,6 +299,7 @@ _BACKENDS: tuple[BackendEntry, ...] = (
         dtypes=("float32", "bfloat16", "float16"),
         why_not=triton.why_not,
         load=_load_triton,
+        why_no_fp8=fp8.why_not,
         by_name_only=("cpu",),
     ),
 )

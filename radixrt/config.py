@@ -25,13 +25,19 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     model: str = DEFAULT_MODEL
     """A folder, a `.gguf` file, a hub name or `smollm2-135m`."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of activations and KV. auto: bfloat16 where processor and kernels have it, else float32."""
+    """Of activations, weights and KV. auto: bfloat16 where processor and kernels have it, else float32."""
     device: str = "cpu"
     kernels: str = "auto"
     """A backend's name, or one of its levels, as in "cpu:avx2". auto: the best that runs here."""
     activations: Literal["auto", "int8"] = "auto"
     """int8: what is multiplied with weights in 4 or 8 bits is rounded to 8 bits, on kernels that can: faster and less
     exact (docs/cpu.md). auto: it stays in `dtype`."""
+    kv_dtype: Literal["auto", "fp8"] = "auto"
+    """fp8: keys and values are rounded to 8 bits (e4m3), which doubles what the pool holds; on a GPU that has fp8
+    (docs/gpu.md). auto: they stay in `dtype`."""
+    weights_dtype: Literal["auto", "fp8"] = "auto"
+    """fp8: the layers' matrices, and what is multiplied with them, are rounded to 8 bits with a scale for each row; on
+    a GPU that has fp8. auto: weights stay as the kernels keep them."""
     page_size: int = 16
     """Tokens a page; a power of two."""
     kv_memory: int | None = None

@@ -27,7 +27,7 @@ class CpuBackend:
 
     name = "cpu"
     exact_rows = True
-    dtype = torch.bfloat16
+    dtype = kv_dtype = torch.bfloat16
     device = torch.device("cpu")
 
     def __init__(self, threads: int, level: str | None = None, int8_activations: bool = False) -> None:
@@ -40,6 +40,9 @@ class CpuBackend:
 
     def prepare_weight(self, raw: RawWeight) -> PackedWeight:
         return weights.prepare_weight(raw, self.kernels, self._int8_activations)
+
+    def prepare_projection(self, raw: RawWeight) -> PackedWeight:
+        return self.prepare_weight(raw)
 
     def prepare_vector(self, vector: Tensor) -> Tensor:
         return vector.float().contiguous()

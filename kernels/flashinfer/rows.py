@@ -57,6 +57,24 @@ def exact_tables(layout: BatchLayout) -> Tables:
     return Tables(layout.query_starts.numpy(), page_starts, pages, last)
 
 
+def filled_tables(tables: Tables, rows: int) -> Tables:
+    """Rows of one token each and as many more as make them `rows`: those read one key, row 0's first."""
+    missing = rows - len(tables.last_page_slots)
+    return Tables(
+        query_starts=np.arange(rows + 1, dtype=np.int32),
+        page_starts=np.concatenate(
+            [tables.page_starts, tables.page_starts[-1] + np.arange(1, missing + 1, dtype=np.int32)]
+        ),
+        pages=np.pad(tables.pages, (0, missing), constant_values=int(tables.pages[0])),
+        last_page_slots=np.pad(tables.last_page_slots, (0, missing), constant_values=1),
+    )
+
+
+def share_a_prefix(tables: Tables, page_size: int) -> bool:
+    """Whether a cascade would pay for some of the rows."""
+    return page_size > 1 and bool(_groups(tables, page_size))
+
+
 def split_rows(tables: Tables, page_size: int, window: int | None) -> list[Part]:
     """The parts of a step, together all of its tokens, each once."""
     rows = np.arange(len(tables.last_page_slots))

@@ -24,12 +24,15 @@ class ReferenceBackend:
     exact_rows = True
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+        self.dtype = self.kv_dtype = dtype
         self.device = torch.device("cpu")
         self.sampler: Sampler = NumpySampler()
 
     def prepare_weight(self, raw: RawWeight) -> Tensor:
         return matrices.prepare_weight(raw, self.dtype)
+
+    def prepare_projection(self, raw: RawWeight) -> Tensor:
+        return self.prepare_weight(raw)
 
     def prepare_vector(self, vector: Tensor) -> Tensor:
         return vector.to(self.dtype)

@@ -15,6 +15,7 @@ from radixrt.kernels.interface import AttentionShape, BatchLayout, KvShape, RawW
 from radixrt.kernels.paged_pool import PagedPool
 from radixrt.kernels.sampling import Sampler
 from radixrt.kernels.triton import attention, fused
+from radixrt.kernels.triton.fp8 import Fp8Matrix, fits, multiply, quantise_matrix
 from radixrt.kernels.triton.graphs import GraphedStep
 from radixrt.kernels.triton.plan import TritonPlan, plan_step
 from radixrt.kernels.triton.sampling import TritonSampler
@@ -26,8 +27,17 @@ class TritonBackend:
     name = "triton"
     exact_rows = False
 
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        kv_dtype: torch.dtype | None = None,
+        fp8_weights: bool = False,
+    ) -> None:
+        """`kv_dtype`: None for that of activations. `fp8_weights`: layers' matrices are rounded to fp8."""
         self.dtype = dtype
+        self.kv_dtype = kv_dtype or dtype
+        self._fp8_weights = fp8_weights
         self.device = device
         self.sampler: Sampler = TritonSampler(device)
         if device.type == "cuda":
@@ -37,6 +47,10 @@ class TritonBackend:
     def prepare_weight(self, raw: RawWeight) -> Tensor:
         data = raw.data if raw.data.dtype.is_floating_point else raw.expand()
         return data.to(self.device, self.dtype).contiguous()
+
+    def prepare_projection(self, raw: RawWeight) -> Tensor | Fp8Matrix:
+        matrix = self.prepare_weight(raw)
+        return quantise_matrix(matrix) if self._fp8_weights and fits(raw.shape) else matrix
 
     def prepare_vector(self, vector: Tensor) -> Tensor:
         return vector.to(self.device, self.dtype)
@@ -48,10 +62,10 @@ class TritonBackend:
         pass
 
     def kv_bytes(self, shape: KvShape) -> int:
-        return shape.bytes(self.dtype)
+        return shape.bytes(self.kv_dtype)
 
     def allocate_kv(self, shape: KvShape) -> PagedPool:
-        return paged_pool.allocate_pool(shape, self.dtype, self.device)
+        return paged_pool.allocate_pool(shape, self.kv_dtype, self.device)
 
     def copy_slots(self, kv: PagedPool, copies: Sequence[tuple[int, int, int]]) -> None:
         paged_pool.copy_slots(kv, copies)
@@ -62,8 +76,8 @@ class TritonBackend:
     def embed(self, ids: Tensor, table: Tensor) -> Tensor:
         return F.embedding(ids.to(self.device), table)
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return F.linear(x, weight, bias)
+    def linear(self, x: Tensor, weight: Tensor | Fp8Matrix, bias: Tensor | None = None) -> Tensor:
+        return multiply(x, weight, bias) if isinstance(weight, Fp8Matrix) else F.linear(x, weight, bias)
 
     def logits(self, x: Tensor, head: Tensor) -> Tensor:
         if x.dtype == torch.float32:

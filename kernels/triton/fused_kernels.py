@@ -116,15 +116,15 @@ def rotary_write(
         # A token that only fills a step up has no slot.
         there = there & (slot >= 0)
         page = (slot // PAGE_SIZE).to(tl.int64)
-        target = kv + page * page_stride + (slot % PAGE_SIZE) * slot_stride + head * head_stride
+        place = kv + page * page_stride + (slot % PAGE_SIZE) * slot_stride + head * head_stride
         inside = there[:, None] & (dim < HEAD_DIM)[None, :]
         source = k + token.to(tl.int64) * k_token_stride + head * k_head_stride
         turned = _turned(source, token, there, cos_sin, positions, HEAD_DIM, HALF, DIM, INTERPRETED)
-        tl.store(target[:, None] + dim[None, :], rounded(turned, kv.dtype.element_ty, INTERPRETED), mask=inside)
+        tl.store(place[:, None] + dim[None, :], rounded(turned, kv.dtype.element_ty, INTERPRETED), mask=inside)
         source = v + token.to(tl.int64) * v_token_stride + head * v_head_stride
         value = widened(tl.load(source[:, None] + dim[None, :], mask=inside, other=0.0), INTERPRETED)
-        target += value_offset
-        tl.store(target[:, None] + dim[None, :], rounded(value, kv.dtype.element_ty, INTERPRETED), mask=inside)
+        place += value_offset
+        tl.store(place[:, None] + dim[None, :], rounded(value, kv.dtype.element_ty, INTERPRETED), mask=inside)
 
 
 @triton.jit

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radixrt.cli.options import ActivationsOption, ContextLengthOption, DtypeOption, KernelsOption, ModelOption
+from radixrt.cli.options import (
+    ActivationsOption,
+    ContextLengthOption,
+    DeviceOption,
+    DtypeOption,
+    KernelsOption,
+    KvDtypeOption,
+    ModelOption,
+    WeightsDtypeOption,
+)
 from radixrt.config import DEFAULT_MODEL
 from radixrt.errors import RadixError, WorkerUnavailable
 
@@ -36,6 +45,9 @@ def chat(
     kernels: KernelsOption = "auto",
     dtype: DtypeOption = "auto",
     activations: ActivationsOption = "auto",
+    kv_dtype: KvDtypeOption = "auto",
+    weights_dtype: WeightsDtypeOption = "auto",
+    device: DeviceOption = "cpu",
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D or /exit ends; /help lists the commands.
 
@@ -58,6 +70,9 @@ def chat(
         kernels=kernels,
         dtype=dtype,  # type: ignore[arg-type]  # checked by the configuration
         activations=activations,  # type: ignore[arg-type]
+        kv_dtype=kv_dtype,  # type: ignore[arg-type]
+        weights_dtype=weights_dtype,  # type: ignore[arg-type]
+        device=device,
         context_length=context_length,
         max_running=1,
     )

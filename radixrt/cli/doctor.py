@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radixrt.cli.options import DtypeOption, KernelsOption, ModelOption
+from radixrt.cli.options import (
+    DeviceOption,
+    DtypeOption,
+    KernelsOption,
+    KvDtypeOption,
+    ModelOption,
+    WeightsDtypeOption,
+)
 from radixrt.config import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from radixrt.cli.checks.finding import Finding
+    from radixrt.config import WorkerConfig
 
 _COLOURS = {"ok": typer.colors.GREEN, "note": typer.colors.YELLOW, "problem": typer.colors.RED}
 
@@ -22,6 +30,9 @@ def doctor(
     model: ModelOption = DEFAULT_MODEL,
     kernels: KernelsOption = "auto",
     dtype: DtypeOption = "auto",
+    kv_dtype: KvDtypeOption = "auto",
+    weights_dtype: WeightsDtypeOption = "auto",
+    device: DeviceOption = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="print a JSON object instead of lines")] = False,
 ) -> None:
     """Say what this machine has, which kernels and grammars are used and why, and whether a model fits.
@@ -38,8 +49,18 @@ def doctor(
     """
     import msgspec
 
+    from radixrt.config import WorkerConfig
+
+    config = WorkerConfig(
+        model=model,
+        kernels=kernels,
+        dtype=dtype,  # type: ignore[arg-type]  # checked where the kernels are
+        kv_dtype=kv_dtype,  # type: ignore[arg-type]
+        weights_dtype=weights_dtype,  # type: ignore[arg-type]
+        device=device,
+    )
     findings: list[Finding] = []
-    for finding in examine(model, kernels, dtype):
+    for finding in examine(config):
         findings.append(finding)
         if not as_json:
             _print(finding)
@@ -53,18 +74,17 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine(model: str, kernels: str, dtype: str) -> Iterator[Finding]:
+def examine(config: WorkerConfig) -> Iterator[Finding]:
     """Everything that is looked at, in the order in which one thing rests on another."""
     from radixrt.cli.checks.machine import check_machine
     from radixrt.cli.checks.model import check_model, check_models_folder
     from radixrt.cli.checks.runtime import check_runtime, missing_modules
-    from radixrt.config import WorkerConfig
 
     yield from check_machine()
-    yield from check_runtime(kernels, dtype)
+    yield from check_runtime(config)
     if not missing_modules():
         yield from check_models_folder()
-        yield from check_model(WorkerConfig(model=model, kernels=kernels, dtype=dtype))  # type: ignore[arg-type]
+        yield from check_model(config)
 
 
 def _print(finding: Finding) -> None:

@@ -16,7 +16,7 @@ KernelsOption = Annotated[
     ),
 ]
 DtypeOption = Annotated[
-    str, typer.Option("--dtype", metavar="NAME", help="of activations and KV: auto, float32 or bfloat16")
+    str, typer.Option("--dtype", metavar="NAME", help="of activations and KV: auto, float32, bfloat16 or float16")
 ]
 ActivationsOption = Annotated[
     str,
@@ -26,6 +26,17 @@ ActivationsOption = Annotated[
         help="auto, or int8: rounded for products with 4- and 8-bit weights, on cpu kernels; faster and less exact",
     ),
 ]
+KvDtypeOption = Annotated[
+    str,
+    typer.Option("--kv-dtype", metavar="NAME", help="auto, or fp8: keys and values in 8 bits, on GPUs that have it"),
+]
+WeightsDtypeOption = Annotated[
+    str,
+    typer.Option(
+        "--weights-dtype", metavar="NAME", help="auto, or fp8: layers' matrices in 8 bits, on GPUs that have it"
+    ),
+]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="where the model runs: cpu, cuda, cuda:1")]
 PageSizeOption = Annotated[int, typer.Option("--page-size", metavar="TOKENS", help="tokens a page; a power of two")]
 ContextLengthOption = Annotated[
     int | None,

@@ -13,10 +13,13 @@ import typer
 from radixrt.cli.options import (
     ActivationsOption,
     ContextLengthOption,
+    DeviceOption,
     DtypeOption,
     KernelsOption,
+    KvDtypeOption,
     ModelOption,
     PageSizeOption,
+    WeightsDtypeOption,
 )
 from radixrt.config import DEFAULT_MODEL
 from radixrt.errors import InvalidRequest
@@ -34,6 +37,9 @@ def run(
     kernels: KernelsOption = "auto",
     dtype: DtypeOption = "auto",
     activations: ActivationsOption = "auto",
+    kv_dtype: KvDtypeOption = "auto",
+    weights_dtype: WeightsDtypeOption = "auto",
+    device: DeviceOption = "cpu",
     page_size: PageSizeOption = 16,
     context_length: ContextLengthOption = None,
     max_tokens: Annotated[
@@ -84,6 +90,9 @@ def run(
         kernels=kernels,
         dtype=dtype,  # type: ignore[arg-type]  # checked by the configuration
         activations=activations,  # type: ignore[arg-type]
+        kv_dtype=kv_dtype,  # type: ignore[arg-type]
+        weights_dtype=weights_dtype,  # type: ignore[arg-type]
+        device=device,
         page_size=page_size,
         context_length=context_length,
     )

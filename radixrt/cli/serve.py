@@ -11,10 +11,13 @@ import typer
 from radixrt.cli.options import (
     ActivationsOption,
     ContextLengthOption,
+    DeviceOption,
     DtypeOption,
     KernelsOption,
+    KvDtypeOption,
     ModelOption,
     PageSizeOption,
+    WeightsDtypeOption,
 )
 from radixrt.config import DEFAULT_MODEL
 from radixrt.server.settings import DEFAULT_DRAIN_SECONDS, DEFAULT_PORT, ServerSettings, check
@@ -35,7 +38,9 @@ def serve(
     kernels: KernelsOption = "auto",
     dtype: DtypeOption = "auto",
     activations: ActivationsOption = "auto",
-    device: Annotated[str, typer.Option(help="where the model runs")] = "cpu",
+    kv_dtype: KvDtypeOption = "auto",
+    weights_dtype: WeightsDtypeOption = "auto",
+    device: DeviceOption = "cpu",
     page_size: PageSizeOption = 16,
     kv_memory: Annotated[int | None, typer.Option(help="bytes of the KV pool; by default a share of free memory")] = (
         None
@@ -78,6 +83,8 @@ def serve(
         device=device,
         kernels=kernels,
         activations=activations,
+        kv_dtype=kv_dtype,
+        weights_dtype=weights_dtype,
         page_size=page_size,
         kv_memory=kv_memory,
         context_length=context_length,

@@ -25,6 +25,10 @@ _HEAD_STEP = 16
 """Elements: heads of another size are stored up to the next multiple, as the native kernels want them."""
 
 
+_FP8_STEP = 16
+"""Elements: a matrix whose sizes are not multiples of this stays in 16 bits."""
+
+
 @dataclass(frozen=True)
 class Precision:
     """Bytes that numbers take. Vectors, the embedding and the head are kept in 16 bits."""
@@ -99,7 +103,12 @@ def weight_bytes(config: ModelConfig, precision: Precision) -> int:
     """Bytes of all weights."""
     total = 0
     for name, shape in expected_shapes(config).items():
-        is_narrow = precision.weight_bytes == 1 and len(shape) == 2 and ".layers." in name
+        is_narrow = (
+            precision.weight_bytes == 1
+            and len(shape) == 2
+            and ".layers." in name
+            and not any(size % _FP8_STEP for size in shape)
+        )
         total += prod(shape) + 4 * shape[0] if is_narrow else 2 * prod(shape)
     return total
 

@@ -139,7 +139,7 @@ class _Preparation:
     def _projection(self, names: Sequence[str]) -> Projection:
         """The maps of these names as one, their rows one after another."""
         matrices = stack([self._source.matrix(f"{name}.weight") for name in names])
-        weights = [self._kernels.prepare_weight(matrix) for matrix in matrices]
+        weights = [self._kernels.prepare_projection(matrix) for matrix in matrices]
         biases: Sequence[Tensor | None] = [None] * len(matrices)
         if f"{names[0]}.bias" in self._source.shapes:
             bias = torch.cat([self.vector(f"{name}.bias") for name in names])

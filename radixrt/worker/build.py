@@ -27,17 +27,22 @@ def build_programs(config: WorkerConfig, report: Callable[[str], None]) -> Progr
     `RadixError` that names the option at fault.
     """
     check(config)
-    choice = choose(config.kernels, config.dtype, config.device, config.activations)
+    choice = choose(*_kernel_options(config))
     if choice.missing:
         report(f"{choice.missing}; using {choice.backend} kernels, which are slower")
     engine, welcome = build_engine(config)
     memory = welcome.kv_bytes / 2**20
     tokens = welcome.pool_pages * welcome.page_size
     report(
-        f"{welcome.model}: {welcome.kernels} kernels, {welcome.dtype}, KV pool of {tokens:,} tokens in "
+        f"{welcome.model}: {welcome.kernels} kernels, {_precision(config, welcome)}, KV pool of {tokens:,} tokens in "
         f"{welcome.pool_pages:,} pages ({memory:,.0f} MiB), context up to {welcome.context_length:,} tokens"
     )
     return Programs(engine, welcome)
+
+
+def _precision(config: WorkerConfig, welcome: Welcome) -> str:
+    narrow = [name for name, dtype in (("weights", config.weights_dtype), ("KV", config.kv_dtype)) if dtype == "fp8"]
+    return welcome.dtype + (f" with {' and '.join(narrow)} in fp8" if narrow else "")
 
 
 def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
@@ -45,7 +50,7 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
     check(config)
     files = find_model(config.model)
     tokenizer = load_tokenizer(files)
-    kernels = load_backend(config.kernels, config.dtype, config.device, config.threads, config.activations)
+    kernels = load_backend(*_kernel_options(config), threads=config.threads)
     model = load_model(files, kernels, config.context_length)
     page_bytes = kernels.kv_bytes(model.kv_shape(1, config.page_size))
     pages = pool_pages(config, model.config, model.context_length, page_bytes, kernels.device)
@@ -71,3 +76,15 @@ def build_engine(config: WorkerConfig) -> tuple[Engine, Welcome]:
         vocabulary_size=tokenizer.vocabulary_size,
     )
     return engine, welcome
+
+
+def _kernel_options(config: WorkerConfig) -> tuple[str, str, str, str, str, str]:
+    """As `choose` and `load_backend` take them."""
+    return (
+        config.kernels,
+        config.dtype,
+        config.device,
+        config.activations,
+        config.kv_dtype,
+        config.weights_dtype,
+    )

@@ -98,6 +98,8 @@ def test_a_hub_model_that_is_not_here_is_a_note(tmp_path: Path, monkeypatch: pyt
         (["--model", "no-such-model"], "model", "no model 'no-such-model'"),
         (["--kernels", "abacus"], "kernels", "unknown kernel backend 'abacus'"),
         (["--dtype", "float64"], "kernels", "unknown dtype 'float64'"),
+        (["--kv-dtype", "fp8"], "kernels", "reference kernels have no fp8 here"),
+        (["--weights-dtype", "fp4"], "kernels", "unknown weights_dtype 'fp4'; choose auto or fp8"),
     ],
 )
 def test_what_cannot_work_is_a_problem_and_the_exit_status_says_so(

@@ -175,6 +175,8 @@ def test_a_stream_of_several_choices_is_refused(runtime: Runtime) -> None:
         ({"page_size": 3}, "page_size"),
         ({"dtype": "float8"}, "dtype"),
         ({"activations": "int4"}, "activations"),
+        ({"kv_dtype": "int4"}, "kv_dtype"),
+        ({"weights_dtype": "int4"}, "weights_dtype"),
         ({"max_running": 0}, "max_running"),
         ({"kv_memory": "2 GB"}, "kv_memory"),
         ({"log_level": "loud"}, "log_level"),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
 import torch
 from _pytest.mark.structures import ParameterSet
 
+from radixrt.kernels import fp8
 from radixrt.kernels.interface import KernelBackend
 from radixrt.kernels.registry import available_backends, load_backend
 from tests.conformance.from_host import FromHost
@@ -31,9 +32,17 @@ class Choice:
     name: str
     dtype: str
     device: str
+    fp8: bool = False
+    """Whether its keys, values and layers' matrices are in fp8."""
 
     def __str__(self) -> str:
-        return f"{self.name}-{self.dtype}" + ("" if self.device == "cpu" else f"-{self.device}")
+        parts = [
+            self.name,
+            self.dtype,
+            *(["fp8"] if self.fp8 else []),
+            *([] if self.device == "cpu" else [self.device]),
+        ]
+        return "-".join(parts)
 
     @property
     def interpreted(self) -> bool:
@@ -41,7 +50,8 @@ class Choice:
         return (self.name, self.device) == ("triton", "cpu")
 
     def load(self) -> KernelBackend:
-        backend = load_backend(self.name, self.dtype, self.device)
+        narrow = "fp8" if self.fp8 else "auto"
+        backend = load_backend(self.name, self.dtype, self.device, kv_dtype=narrow, weights_dtype=narrow)
         return backend if self.device == "cpu" else FromHost(backend)
 
 
@@ -50,6 +60,11 @@ BACKENDS = [
     for device in ("cpu", "cuda")
     for name, dtypes in available_backends(device).items()
     for dtype in dtypes
+]
+BACKENDS += [
+    replace(choice, fp8=True)
+    for choice in BACKENDS
+    if choice.name in ("flashinfer", "triton") and choice.dtype == "bfloat16" and fp8.why_not(choice.device) is None
 ]
 EXACT_BACKENDS = [choice for choice in BACKENDS if choice.load().exact_rows]
 BEST_LEVEL = next((choice.name for choice in BACKENDS if choice.name.startswith("cpu:")), None)
@@ -102,7 +117,7 @@ def random() -> torch.Generator:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of what is slow, each set of a test's other parameters is taken in one dtype, in turn; the rest is long.
+    """Of what is slow, each set of a test's other parameters is taken in one dtype (or fp8), in turn; the rest is long.
 
     Slow are an interpreted backend, of whose sets, if they are a dozen or more, a third is taken, and the row rule's
     long sequences on `reference`, which reads keys of any dtype in float32.

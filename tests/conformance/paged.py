@@ -31,6 +31,12 @@ def random_tokens(length: int, shape: AttentionShape, dtype: torch.dtype, random
     return Tokens(*(torch.randn(length, n, shape.head_dim, generator=random).to(dtype) for n in heads))
 
 
+def tokens_for(backend: KernelBackend, length: int, shape: AttentionShape, random: torch.Generator) -> Tokens:
+    """Random tokens whose keys and values the backend's pool holds as they are."""
+    tokens = random_tokens(length, shape, backend.dtype, random)
+    return Tokens(tokens.q, *(x.to(backend.kv_dtype).to(backend.dtype) for x in (tokens.k, tokens.v)))
+
+
 def joined(*parts: Tokens) -> Tokens:
     """One sequence after the other."""
     return Tokens(*(torch.cat([getattr(part, name) for part in parts]) for name in ("q", "k", "v")))

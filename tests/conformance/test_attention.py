@@ -8,7 +8,7 @@ import torch
 from radixrt.kernels.interface import AttentionShape, KernelBackend
 from tests.conformance import oracle
 from tests.conformance.conftest import Extent
-from tests.conformance.paged import PagedAttention, Row, in_chunks, joined, random_tokens
+from tests.conformance.paged import PagedAttention, Row, in_chunks, joined, tokens_for
 
 HEADS = [(3, 3), (9, 3), (8, 2), (8, 1)]
 
@@ -23,7 +23,7 @@ def test_a_prefill_and_decode_steps_agree_with_the_oracle(
     backend: KernelBackend, extent: Extent, random: torch.Generator, heads: int, kv_heads: int, head_dim: int
 ) -> None:
     shape, block = shape_of(heads, kv_heads, head_dim), extent.block
-    tokens = random_tokens(block + 44, shape, backend.dtype, random)
+    tokens = tokens_for(backend, block + 44, shape, random)
     pool = PagedAttention(backend, shape, page_size=16, pages=24)
     out = in_chunks(pool, tokens, cuts=[block - 1, block, block + 1, block + 42, block + 43])
     oracle.assert_near(out, oracle.attention(tokens.q, tokens.k, tokens.v, shape))
@@ -34,7 +34,7 @@ def test_any_page_size_agrees_with_the_oracle(
     backend: KernelBackend, extent: Extent, random: torch.Generator, page_size: int
 ) -> None:
     shape, length = shape_of(4, 2, 64), 2 * extent.block + 88
-    tokens = random_tokens(length, shape, backend.dtype, random)
+    tokens = tokens_for(backend, length, shape, random)
     pool = PagedAttention(backend, shape, page_size, pages=-(-length // page_size) + 2)
     out = in_chunks(pool, tokens, cuts=[100, length - 2, length - 1])
     oracle.assert_near(out, oracle.attention(tokens.q, tokens.k, tokens.v, shape))
@@ -46,7 +46,7 @@ def test_a_sliding_window_agrees_with_the_oracle(
 ) -> None:
     shape, block = shape_of(6, 2, 64, window), extent.block
     length = 2 * block + 188
-    tokens = random_tokens(length, shape, backend.dtype, random)
+    tokens = tokens_for(backend, length, shape, random)
     pool = PagedAttention(backend, shape, page_size=16, pages=48)
     expected = oracle.attention(tokens.q, tokens.k, tokens.v, shape)
     whole = oracle.attention(tokens.q, tokens.k, tokens.v, shape_of(6, 2, 64))
@@ -60,7 +60,7 @@ def test_more_query_heads_a_key_head_than_fit_one_product(
     backend: KernelBackend, extent: Extent, random: torch.Generator
 ) -> None:
     shape, length = shape_of(40, 1, 64), extent.block + 14
-    tokens = random_tokens(length, shape, backend.dtype, random)
+    tokens = tokens_for(backend, length, shape, random)
     pool = PagedAttention(backend, shape, page_size=16, pages=20)
     out = in_chunks(pool, tokens, cuts=[length - 3, length - 2, length - 1])
     oracle.assert_near(out, oracle.attention(tokens.q, tokens.k, tokens.v, shape))
@@ -71,7 +71,7 @@ def test_rows_of_one_step_do_not_read_each_others_pages(
 ) -> None:
     shape = shape_of(9, 3, 64)
     lengths = [1, 5, extent.block, extent.block + 44, 64]
-    sequences = [random_tokens(n, shape, backend.dtype, random) for n in lengths]
+    sequences = [tokens_for(backend, n, shape, random) for n in lengths]
     pool = PagedAttention(backend, shape, page_size=16, pages=60)
     rows = [Row(tokens, 0, len(tokens), pool.allocate(len(tokens))) for tokens in sequences]
     for tokens, out in zip(sequences, pool.step(rows), strict=True):
@@ -82,8 +82,9 @@ def test_large_scores_of_either_sign_overflow_nowhere(
     backend: KernelBackend, extent: Extent, random: torch.Generator
 ) -> None:
     shape, block = AttentionShape(2, 2, 64, scale=8.0), extent.block
-    tokens = random_tokens(block + 44, shape, backend.dtype, random)
+    tokens = tokens_for(backend, block + 44, shape, random)
     tokens.k[:block, 0], tokens.k[:, 1] = tokens.k[:block, 0] * 40, -tokens.q[:, 1] * 40
+    tokens.k.copy_(tokens.k.to(backend.kv_dtype))
     pool = PagedAttention(backend, shape, page_size=16, pages=24)
     expected = oracle.attention(tokens.q, tokens.k, tokens.v, shape)
     out = in_chunks(pool, tokens, cuts=[block + 42, block + 43])
@@ -100,8 +101,8 @@ def test_rows_that_share_pages_agree_with_the_oracle(
     """A fork of a fork: all rows share a prefix, some of them more, and they bring one token or several."""
     shape, block = shape_of(*heads, 64, window), extent.block
     trunk, branch = (
-        random_tokens(2 * block, shape, backend.dtype, random),
-        random_tokens(160, shape, backend.dtype, random),
+        tokens_for(backend, 2 * block, shape, random),
+        tokens_for(backend, 160, shape, random),
     )
     pool = PagedAttention(backend, shape, page_size=16, pages=2 * block // 16 + 30)
     pages = pool.allocate(len(trunk))
@@ -111,7 +112,7 @@ def test_rows_that_share_pages_agree_with_the_oracle(
     rows = []
     for index, size in enumerate([1, 1, 5, 1, 18]):
         stem, table = ((trunk,), pages) if index < 2 else ((trunk, branch), branch_pages)
-        tokens = joined(*stem, random_tokens(size, shape, backend.dtype, random))
+        tokens = joined(*stem, tokens_for(backend, size, shape, random))
         rows.append(Row(tokens, len(tokens) - size, len(tokens), [*table, *pool.allocate(size)]))
     for row, out in zip(rows, pool.step(rows), strict=True):
         expected = oracle.attention(row.tokens.q, row.tokens.k, row.tokens.v, shape)

@@ -11,7 +11,7 @@ from torch import Tensor
 from radixrt.kernels.interface import AttentionShape, KernelBackend, KvShape
 from tests.conformance import oracle
 from tests.conformance.conftest import Extent
-from tests.conformance.paged import PagedAttention, Row, Tokens, layout, random_tokens
+from tests.conformance.paged import PagedAttention, Row, Tokens, layout, random_tokens, tokens_for
 
 WIDTHS = [33, 64, 576, 1000, 2048]
 
@@ -90,7 +90,7 @@ def test_queries_and_keys_are_rotated_by_their_positions(
     frequencies = 10000.0 ** -(torch.arange(0, rotary_dim, 2) / rotary_dim)
     angles = torch.arange(200)[:, None] * frequencies
     cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1)
-    tokens = random_tokens(count, shape, backend.dtype, random)
+    tokens = tokens_for(backend, count, shape, random)
     row = Row(tokens, 0, count, [2, 0, 1, 5, 4, 3, 7, 6, 9, 8])
     plan = backend.plan(layout([row], 16))
     kv = backend.allocate_kv(KvShape(1, 10, 16, 2, head_dim))
@@ -99,7 +99,8 @@ def test_queries_and_keys_are_rotated_by_their_positions(
     oracle.assert_near(q, expected_q)
     # Keys are seen through attention only: what lies in the pool is the backend's own affair.
     out = backend.attend(q, kv, 0, plan, shape)
-    oracle.assert_near(out, oracle.attention(q, expected_k.to(backend.dtype), tokens.v, shape), backend.dtype)
+    expected = oracle.attention(q, expected_k.to(backend.kv_dtype).to(backend.dtype), tokens.v, shape)
+    oracle.assert_near(out, expected, backend.kv_dtype)
 
 
 def test_a_rotated_token_has_the_same_bits_in_any_chunk(exact_backend: KernelBackend, random: torch.Generator) -> None:

@@ -10,7 +10,7 @@ import torch
 from radixrt.kernels.interface import AttentionShape, KernelBackend, KvShape
 from tests.conformance import oracle
 from tests.conformance.conftest import Extent
-from tests.conformance.paged import PagedAttention, Row, Tokens, layout, random_tokens
+from tests.conformance.paged import PagedAttention, Row, Tokens, layout, tokens_for
 from tests.support.pools import tensor_bytes
 
 SHAPE = AttentionShape(4, 2, 64, 0.125)
@@ -27,7 +27,7 @@ def test_copied_slots_read_like_the_first_ones(
     backend: KernelBackend, extent: Extent, random: torch.Generator, page_size: int
 ) -> None:
     page_size = min(page_size, 2 * extent.block)
-    tokens = random_tokens(2 * page_size, SHAPE, backend.dtype, random)
+    tokens = tokens_for(backend, 2 * page_size, SHAPE, random)
     pool = PagedAttention(backend, SHAPE, page_size, pages=6)
     expected = pool.step([Row(tokens, 0, 2 * page_size, [4, 1])])[0][-1:]
     untouched = last_token_over(pool, tokens, [0], probe=3)
@@ -37,7 +37,7 @@ def test_copied_slots_read_like_the_first_ones(
 
 
 def test_only_the_first_slots_are_copied(backend: KernelBackend, random: torch.Generator) -> None:
-    source, target = (random_tokens(16, SHAPE, backend.dtype, random) for _ in range(2))
+    source, target = (tokens_for(backend, 16, SHAPE, random) for _ in range(2))
     mixed = Tokens(*(torch.cat([getattr(source, f)[:5], getattr(target, f)[5:]]) for f in ("q", "k", "v")))
     pool = PagedAttention(backend, SHAPE, 16, pages=3)
     expected = pool.step([Row(mixed, 0, 16, [2])])[0][-1:]
@@ -47,7 +47,7 @@ def test_only_the_first_slots_are_copied(backend: KernelBackend, random: torch.G
 
 
 def test_one_page_is_copied_to_several(backend: KernelBackend, random: torch.Generator) -> None:
-    tokens = random_tokens(16, SHAPE, backend.dtype, random)
+    tokens = tokens_for(backend, 16, SHAPE, random)
     pool = PagedAttention(backend, SHAPE, 16, pages=5)
     expected = pool.step([Row(tokens, 0, 16, [3])])[0][-1:]
     pool.backend.copy_slots(pool.kv, [(3, 0, 15), (3, 4, 15), (3, 1, 15)])
@@ -56,7 +56,7 @@ def test_one_page_is_copied_to_several(backend: KernelBackend, random: torch.Gen
 
 
 def test_all_layers_are_copied(backend: KernelBackend, random: torch.Generator) -> None:
-    tokens = random_tokens(16, SHAPE, backend.dtype, random)
+    tokens = tokens_for(backend, 16, SHAPE, random)
     kv = backend.allocate_kv(KvShape(3, 2, 16, 2, 64))
     cos_sin = torch.cat([torch.ones(16, 32), torch.zeros(16, 32)], dim=1)
     pool = PagedAttention(backend, SHAPE, 16, pages=2)
@@ -72,7 +72,7 @@ def test_all_layers_are_copied(backend: KernelBackend, random: torch.Generator) 
 
 
 def test_no_copies_are_no_change(backend: KernelBackend, random: torch.Generator) -> None:
-    tokens = random_tokens(16, SHAPE, backend.dtype, random)
+    tokens = tokens_for(backend, 16, SHAPE, random)
     pool = PagedAttention(backend, SHAPE, 16, pages=2)
     expected = pool.step([Row(tokens, 0, 16, [1])])[0][-1:]
     pool.backend.copy_slots(pool.kv, [])
@@ -81,7 +81,7 @@ def test_no_copies_are_no_change(backend: KernelBackend, random: torch.Generator
 
 def test_a_new_pool_holds_finite_numbers(backend: KernelBackend, random: torch.Generator) -> None:
     # The one token's block of keys is otherwise empty: a NaN in any slot of it would reach the output.
-    tokens = random_tokens(1, SHAPE, backend.dtype, random)
+    tokens = tokens_for(backend, 1, SHAPE, random)
     kv = backend.allocate_kv(KvShape(1, 4, 16, 2, 64))
     plan = backend.plan(layout([Row(tokens, 0, 1, [2])], 16))
     cos_sin = torch.cat([torch.ones(1, 32), torch.zeros(1, 32)], dim=1)

@@ -111,6 +111,25 @@ def test_a_quantised_weight_means_what_it_expands_to(backend: KernelBackend, ran
     torch.testing.assert_close(actual.double(), expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
 
 
+@pytest.mark.parametrize(("inner", "out"), [(576, 960), (64, 64), (33, 47)])
+def test_a_layer_s_matrix_may_be_rounded_but_means_the_same(
+    backend: KernelBackend, random: torch.Generator, inner: int, out: int
+) -> None:
+    raw = raw_weight(out, inner, backend.dtype, random)
+    # Rows of very different sizes: each is rounded on its own.
+    x = rows_of(33, inner, backend, random) * torch.logspace(-2, 2, 33)[:, None].to(backend.dtype)
+    bias = backend.prepare_vector(torch.randn(out, generator=random))
+    expected = x.double() @ raw.data.double().t()
+    weight = backend.prepare_projection(raw)
+    actual = backend.linear(x, weight)
+    assert actual.dtype in (backend.dtype, torch.float32)
+    # An e4m3's rounding is 2^-5.2 of a number on average, and here two of them meet.
+    assert ((actual - expected).norm(dim=1) <= 0.06 * expected.norm(dim=1)).all()
+    biased = backend.linear(x, weight, bias)
+    oracle.assert_near(biased, actual.double() + bias.double())
+    assert backend.linear(x[:0], weight, bias).shape == (0, out)
+
+
 def test_an_embedding_is_a_row_of_its_table_which_may_also_be_the_head(
     backend: KernelBackend, random: torch.Generator
 ) -> None:

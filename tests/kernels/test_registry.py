@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from radixrt.errors import BackendUnavailable
-from radixrt.kernels import registry
+from radixrt.kernels import fp8, registry
 from radixrt.kernels.cores import usable_cores
 from radixrt.kernels.interface import KernelBackend
 from radixrt.kernels.registry import BackendEntry, LoadOptions, available_backends, choose, load_backend
@@ -63,6 +63,9 @@ def test_auto_is_float32_where_the_processor_has_no_bfloat16(monkeypatch: pytest
         ({"device": "cuda:1"}, "device", "run on cpu, not on 'cuda'"),
         ({"activations": "int4"}, "activations", "unknown activations 'int4'; choose auto or int8"),
         ({"name": "reference", "activations": "int8"}, "activations", "reference kernels do not round activations"),
+        ({"kv_dtype": "int8"}, "kv_dtype", "unknown kv_dtype 'int8'; choose auto or fp8"),
+        ({"name": "reference", "kv_dtype": "fp8"}, "kv_dtype", "reference kernels have no fp8 here"),
+        ({"weights_dtype": "fp8"}, "weights_dtype", "reference kernels have no fp8 here"),
     ],
 )
 def test_what_there_is_not_is_refused_by_the_option_at_fault(options: dict[str, str], field: str, message: str) -> None:
@@ -83,6 +86,55 @@ def test_int8_activations_take_a_backend_that_has_them(monkeypatch: pytest.Monke
     load_backend(activations="int8")
     load_backend("rounding")
     assert [options.int8_activations for options in loaded] == [True, False]
+
+
+def narrow_backend(why_no_fp8: str | None, loaded: list[LoadOptions] | None = None) -> BackendEntry:
+    def load(options: LoadOptions) -> KernelBackend:
+        assert loaded is not None
+        loaded.append(options)
+        return REFERENCE.load(options)
+
+    dtypes = ("float32", "bfloat16", "float16")
+    return BackendEntry("narrow", ("cpu",), dtypes, lambda _: None, load, why_no_fp8=lambda _: why_no_fp8)
+
+
+def test_fp8_takes_a_backend_on_a_device_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[LoadOptions] = []
+    monkeypatch.setattr(registry, "_BACKENDS", (REFERENCE, narrow_backend(None, loaded)))
+    choice = choose("auto", "float16", kv_dtype="fp8")
+    assert (choice.backend, choice.dtype) == ("narrow", "float16")
+    assert "KV in fp8" in choice.reason
+    load_backend(kv_dtype="fp8", dtype="bfloat16")
+    load_backend("narrow", "bfloat16", weights_dtype="fp8")
+    assert [(o.kv_dtype, o.fp8_weights) for o in loaded] == [(torch.float8_e4m3fn, False), (None, True)]
+
+
+def test_products_with_fp8_weights_are_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_processor(monkeypatch, avx2=True, avx512_bf16=False)
+    monkeypatch.setattr(registry, "_BACKENDS", (narrow_backend(None),))
+    assert choose(weights_dtype="fp8").dtype == "bfloat16"
+    with pytest.raises(BackendUnavailable, match="come out in bfloat16, not in float16") as caught:
+        choose("narrow", "float16", weights_dtype="fp8")
+    assert caught.value.field == "weights_dtype"
+
+
+@pytest.mark.parametrize(("capability", "has"), [((8, 0), False), ((8, 9), True), ((9, 0), True)])
+def test_a_gpu_has_fp8_from_compute_capability_8_9_on(
+    capability: tuple[int, int], has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    reason = fp8.why_not("cuda")
+    assert (reason is None) == has
+    if reason is not None:
+        monkeypatch.setattr(registry, "_BACKENDS", (narrow_backend(reason),))
+        with pytest.raises(BackendUnavailable, match=r"capability is 8\.0, and fp8 needs 8\.9 or more") as caught:
+            choose("narrow", kv_dtype="fp8")
+        assert caught.value.field == "kv_dtype"
+
+
+def test_an_amd_gpu_is_not_taken_to_have_fp8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert "AMD" in (fp8.why_not("cuda") or "")
 
 
 def test_a_backend_that_cannot_run_here_is_passed_over_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

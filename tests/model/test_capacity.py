@@ -12,13 +12,16 @@ from safetensors import safe_open
 
 from radixrt.config import WorkerConfig
 from radixrt.errors import InvalidRequest
-from radixrt.kernels.interface import KvShape
+from radixrt.kernels.interface import KernelBackend, KvShape
 from radixrt.kernels.reference.backend import ReferenceBackend
 from radixrt.kernels.registry import available_backends, load_backend
+from radixrt.kernels.triton.availability import INTERPRET, why_not
 from radixrt.model.capacity import PRECISIONS, Demand, page_bytes, plan_capacity, weight_bytes, workspace_bytes
 from radixrt.model.describe import config_named
+from radixrt.model.loader import load_model
 from radixrt.model.presets import PRESETS
-from radixrt.model.tensors import parameters
+from radixrt.model.tensors import expected_shapes, parameters
+from radixrt.text.model_files import find_model
 from radixrt.worker.build import build_engine
 from tests.support.pools import tensor_bytes
 
@@ -116,6 +119,36 @@ def test_the_planned_pool_is_the_one_that_a_real_engine_allocates(
     (allocated,) = map(tensor_bytes, pools)
     assert planned.pages == welcome.pool_pages
     assert planned.pool == pytest.approx(allocated, rel=0.02)
+
+
+@pytest.fixture
+def narrow_triton(monkeypatch: pytest.MonkeyPatch) -> KernelBackend:
+    """Triton's kernels with KV and weights in fp8; on a CPU they allocate just as much."""
+    monkeypatch.setenv(INTERPRET, "1")
+    if (reason := why_not("cpu")) is not None:
+        pytest.skip(reason)
+    return load_backend("triton", "bfloat16", kv_dtype="fp8", weights_dtype="fp8")
+
+
+@pytest.mark.parametrize(("model", "page_size"), [("llama-3.1-8b", 16), ("smollm2-135m", 32)])
+def test_a_page_in_fp8_is_what_a_real_pool_allocates(narrow_triton: KernelBackend, model: str, page_size: int) -> None:
+    config = config_named(model)
+    shape = KvShape(config.layers, 4, page_size, config.kv_heads, config.head_dim)
+    assert tensor_bytes(narrow_triton.allocate_kv(shape)) == 4 * page_bytes(config, page_size, NARROW.kv_bytes)
+
+
+def test_weights_in_fp8_are_what_a_real_model_takes(narrow_triton: KernelBackend, tiny_llama: Path) -> None:
+    config = config_named(str(tiny_llama))
+    matrices = []
+    prepare = narrow_triton.prepare_projection
+    narrow_triton.prepare_projection = lambda raw: matrices.append(prepare(raw)) or matrices[-1]  # type: ignore[method-assign]
+    load_model(find_model(str(tiny_llama)), narrow_triton)
+    taken = sum(map(tensor_bytes, matrices))
+    # All but the layers' matrices is in 16 bits.
+    shapes = expected_shapes(config)
+    rest = sum(prod(shape) for name, shape in shapes.items() if len(shape) == 1 or ".layers." not in name)
+    assert taken + 2 * rest == weight_bytes(config, NARROW)
+    assert taken < 0.6 * (weight_bytes(config, WIDE) - 2 * rest)
 
 
 @pytest.mark.parametrize("backend", [name for name in BFLOAT16 if name.startswith("cpu")])

@@ -64,6 +64,8 @@ class PlannedWork:
     page_size: int
     window_left: int
     lengths: list[int] | None
+    captured: bool = False
+    """For a graph: all that a launch depends on is then the number of rows, and the serial is minus that."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +102,15 @@ class CompiledModule:
         q_like: Tensor,
         kv_like: Tensor,
     ) -> PlannedWork:
-        assert (soft_cap, graph, value_dim, len(indptr)) == (0.0, False, head_dim, batch_size + 1)
+        assert (soft_cap, value_dim, len(indptr)) == (0.0, head_dim, batch_size + 1)
         # Compiled for these only (utils.cuh: DISPATCH_GQA_GROUP_SIZE).
         assert heads // kv_heads in (1, 2, 3, 4, 8)
         self._check_name(q_like, kv_like, head_dim, window_left)
         query_starts = list(range(batch_size + 1))
         starts = self._on_the_host(indptr)
-        return PlannedWork(
-            len(self.launches.log), query_starts, starts, heads, kv_heads, head_dim, page_size, window_left, None
-        )
+        serial = -batch_size if graph else len(self.launches.log)
+        sizes = (heads, kv_heads, head_dim, page_size, window_left)
+        return PlannedWork(serial, query_starts, starts, *sizes, None, graph)
 
     def _prefill_work(
         self,
@@ -131,17 +133,18 @@ class CompiledModule:
     ) -> PlannedWork:
         starts = self._on_the_host(query_starts)
         assert (starts[0], starts[-1], len(starts)) == (0, total, batch_size + 1)
-        assert (graph, value_dim, fixed_split, no_split, colocated) == (False, head_dim, -1, False, 0)
+        assert (value_dim, fixed_split, no_split, colocated) == (head_dim, -1, False, 0)
+        # Of what is captured, only rows of one token are: decode on tensor cores.
+        assert not graph or (total == batch_size and not causal)
         assert lengths.shape == (batch_size,)
         assert (lengths > 0).all()
         sizes = query_starts.diff()
         assert (sizes > 0).all()
         assert not causal or (lengths >= sizes).all()
-        serial = len(self.launches.log)
+        serial = -batch_size if graph else len(self.launches.log)
         paged = self._on_the_host(page_starts)
-        return PlannedWork(
-            serial, starts, paged, heads, kv_heads, head_dim, page_size, window_left, self._on_the_host(lengths)
-        )
+        sizes = (heads, kv_heads, head_dim, page_size, window_left)
+        return PlannedWork(serial, starts, paged, *sizes, self._on_the_host(lengths), graph)
 
     def run(self, *arguments: Any) -> None:
         """Decode without tensor cores."""
@@ -282,7 +285,7 @@ class CompiledModule:
         return tensor.tolist()
 
     def _check_name(self, q: Tensor, kv: Tensor, head_dim: int, window_left: int) -> None:
-        short = {torch.float16: "f16", torch.bfloat16: "bf16"}
+        short = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float8_e4m3fn: "e4m3"}
         for part in (
             f"dtype_q_{short[q.dtype]}_",
             f"dtype_kv_{short[kv.dtype]}_",
@@ -300,6 +303,7 @@ class CompiledModule:
         assert q.shape[1:] == (work.heads, work.head_dim)
         assert keys.shape[1:] == (work.page_size, work.kv_heads, work.head_dim)
         assert window_left == work.window_left
+        assert q.dtype == keys.dtype or not self.is_hopper
         assert work.head_dim in (64, 128, 256)
         self._check_name(q, keys, work.head_dim, window_left)
         return work
@@ -316,6 +320,8 @@ def _read(
 ) -> tuple[list[Tensor], list[Tensor], list[int]]:
     """Each row's keys and values, and how many."""
     page_size = keys.shape[1]
+    # What is in fp8 cannot be indexed.
+    keys, values = (x.float() if x.itemsize == 1 else x for x in (keys, values))
     assert ((last >= 1) & (last <= page_size)).all()
     all_keys, all_values, lengths = [], [], []
     for row in range(len(last)):

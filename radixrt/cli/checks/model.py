@@ -67,19 +67,30 @@ def _size(files: ModelFiles, config: WorkerConfig) -> Iterator[Finding]:
 
     from radixrt.kernels.interface import KvShape
     from radixrt.kernels.registry import load_backend
+    from radixrt.model.capacity import Precision, weight_bytes
     from radixrt.model.describe import config_of
     from radixrt.model.tensors import parameters
     from radixrt.worker.memory import free_memory, pool_pages
 
     model = config_of(files)
-    kernels = load_backend(config.kernels, config.dtype, config.device, config.threads)
+    kernels = load_backend(
+        config.kernels,
+        config.dtype,
+        config.device,
+        kv_dtype=config.kv_dtype,
+        weights_dtype=config.weights_dtype,
+        threads=config.threads,
+    )
     dtype = kernels.dtype
     count = parameters(model)
     device = torch.device(config.device)
-    weights, free = count * dtype.itemsize, free_memory(device)
+    narrow = config.weights_dtype == "fp8"
+    weights = weight_bytes(model, Precision("fp8", 1, 1)) if narrow else count * dtype.itemsize
+    free = free_memory(device)
+    stored = "fp8" if narrow else str(dtype).removeprefix("torch.")
     described = (
         f"{files.name}: {model.architecture}, {model.layers} layers, {count / 1e6:,.0f} M parameters, "
-        f"{gibibytes(weights)} in {str(dtype).removeprefix('torch.')}; context up to {model.max_positions:,} tokens"
+        f"{gibibytes(weights)} in {stored}; context up to {model.max_positions:,} tokens"
     )
     if weights > free:
         yield Finding("model", "problem", f"{described}. Only {gibibytes(free)} of memory are free")

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from radixrt.cli.checks.finding import Finding, gibibytes
 from radixrt.cli.extras import SERVER_MODULES
+from radixrt.config import WorkerConfig
 
 _GRAMMAR_BACKENDS = {"llguidance": "the default", "outlines-core": "for what that one refuses"}
 
@@ -19,8 +20,8 @@ def missing_modules() -> list[str]:
     return sorted(module for module in SERVER_MODULES if find_spec(module) is None)
 
 
-def check_runtime(kernels: str = "auto", dtype: str = "auto", device: str = "cpu") -> Iterator[Finding]:
-    """Findings on what computes, for these options of a `Runtime`. Only the first of them without the extra."""
+def check_runtime(config: WorkerConfig) -> Iterator[Finding]:
+    """Findings on what computes, for this configuration of a worker. Only the first of them without the extra."""
     missing = missing_modules()
     if missing:
         yield Finding(
@@ -32,7 +33,7 @@ def check_runtime(kernels: str = "auto", dtype: str = "auto", device: str = "cpu
         return
     yield _torch()
     yield _gpu()
-    yield _kernels(kernels, dtype, device)
+    yield _kernels(config)
     yield from _grammars()
     yield _sockets()
     yield _memory()
@@ -56,21 +57,30 @@ def _gpu() -> Finding:
     else:
         return Finding("gpu", "ok", "none that torch can use; everything runs on the processor")
     from radixrt.errors import BackendUnavailable
+    from radixrt.kernels import fp8
     from radixrt.kernels.registry import choose
 
     try:
-        return Finding("gpu", "ok", f"{found}; device={kind}: {choose(device=kind).reason}")
+        without = fp8.why_not(kind)
+        narrow = "has fp8 for KV and weights" if without is None else f"no fp8: {without}"
+        return Finding("gpu", "ok", f"{found}; device={kind}: {choose(device=kind).reason}; {narrow}")
     except BackendUnavailable as error:
         return Finding("gpu", "note", f"{found}, of no use yet: {error}")
 
 
-def _kernels(kernels: str, dtype: str, device: str) -> Finding:
+def _kernels(config: WorkerConfig) -> Finding:
     from radixrt.errors import BackendUnavailable
     from radixrt.kernels.cores import usable_cores
     from radixrt.kernels.registry import choose
 
     try:
-        choice = choose(kernels, dtype, device)
+        choice = choose(
+            config.kernels,
+            config.dtype,
+            config.device,
+            kv_dtype=config.kv_dtype,
+            weights_dtype=config.weights_dtype,
+        )
     except BackendUnavailable as error:
         return Finding("kernels", "problem", str(error))
     threads = usable_cores()

@@ -9,7 +9,12 @@ import pytest
 import torch
 
 from radixrt.kernels.reference.backend import ReferenceBackend
+from radixrt.kernels.registry import load_backend
+from radixrt.kernels.triton.availability import why_not
 from tests.support.flashinfer_launches import Launches
+from tests.support.triton_interpreter import interpret_without_gpu
+
+interpret_without_gpu()
 
 
 class _TorchWithoutPinning:
@@ -102,6 +107,18 @@ def make_backend(launches: Launches) -> Callable[..., Any]:
 
     def make(dtype: torch.dtype = torch.bfloat16, rest: Rest | None = None) -> Any:
         return FlashInferBackend(dtype, torch.device("cpu"), rest or Rest(dtype), workspace_bytes=2**16)
+
+    return make
+
+
+@pytest.fixture
+def make_beside_triton(make_backend: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a FlashInfer backend beside Triton's in the interpreter."""
+    if (reason := why_not("cpu")) is not None:
+        pytest.skip(reason)
+
+    def make(kv_dtype: str = "auto") -> Any:
+        return make_backend(rest=load_backend("triton", "bfloat16", "cpu", kv_dtype=kv_dtype))
 
     return make
 

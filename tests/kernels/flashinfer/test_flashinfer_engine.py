@@ -47,7 +47,7 @@ def test_forks_of_a_prefix_beside_another_prompt_give_the_reference_s_tokens(
     monkeypatch.setattr(rows, "SHARED_TOKENS", 64)
     monkeypatch.setattr(rows, "SAVED_TOKENS", 64)
     backend = make_backend()
-    monkeypatch.setattr(build, "load_backend", lambda *_: backend)
+    monkeypatch.setattr(build, "load_backend", lambda *_, **__: backend)
     assert generate(folder, prompts) == expected
     assert {"rope", "append", "plan", "run", "paged_run", "merge"} <= set(launches.functions())
-    assert backend._rest.left == []
+    assert backend.rest.left == []

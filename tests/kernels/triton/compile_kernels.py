@@ -1,7 +1,8 @@
-"""Compiles every kernel for a GPU that is not there: `python compile_kernels.py cuda 90 32 bfloat16`.
+"""Compiles every kernel for a GPU that is not there: `python compile_kernels.py cuda 90 32 bfloat16 [fp8]`.
 
-The launchers run on tensors without storage, and each launch becomes a compilation. Prints a line a kernel: its name
-and the bytes of shared memory that a program takes.
+The launchers run on tensors without storage, and each launch becomes a compilation. With `fp8`, those kernels that read
+or write such numbers are compiled for them. Prints a line a kernel: its name and the bytes of shared memory that a
+program takes.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+from radixrt.kernels.fp8 import E4M3
 from radixrt.kernels.interface import AttentionShape, KvShape
 from radixrt.kernels.sampling import GREEDY, SamplingRows
 from radixrt.kernels.triton.backend import TritonBackend
+from radixrt.kernels.triton.fp8 import quantise_rows
 from tests.conformance.paged import Row, Tokens, layout
 
 SHAPES = [
@@ -61,6 +64,22 @@ def compile_instead(kernel: Any, grid: Any) -> Callable[..., None]:
 
 def run_all(dtype: torch.dtype) -> None:
     backend = TritonBackend(dtype, NOWHERE)
+    attend(backend)
+    x, weight = (torch.empty(*size, dtype=dtype, device=NOWHERE) for size in ((10, 4096), (4096,)))
+    backend.rms_norm(x, weight, 1e-5)
+    backend.add_rms_norm(x, x, weight, 1e-5)
+    backend.silu_multiply(x)
+    sample(backend)
+
+
+def run_fp8(dtype: torch.dtype) -> None:
+    attend(TritonBackend(dtype, NOWHERE, kv_dtype=E4M3))
+    for width in (576, 14_336):
+        quantise_rows(torch.empty(10, width, dtype=dtype, device=NOWHERE))
+
+
+def attend(backend: TritonBackend) -> None:
+    dtype = backend.dtype
     for shape in SHAPES:
         pages = list(range(50))
         nothing = Tokens(torch.empty(0), torch.empty(0), torch.empty(0))
@@ -75,11 +94,6 @@ def run_all(dtype: torch.dtype) -> None:
         q = backend.rotary_write_kv(q, k, v, cos_sin, kv, 0, plan)
         backend.attend(q, kv, 0, plan, shape)
         assert plan.attention(shape).parts
-    x, weight = (torch.empty(*size, dtype=dtype, device=NOWHERE) for size in ((10, 4096), (4096,)))
-    backend.rms_norm(x, weight, 1e-5)
-    backend.add_rms_norm(x, x, weight, 1e-5)
-    backend.silu_multiply(x)
-    sample(backend)
 
 
 def sample(backend: TritonBackend) -> None:
@@ -97,9 +111,9 @@ def sample(backend: TritonBackend) -> None:
 
 
 if __name__ == "__main__":
-    kind, architecture, warp, dtype_name = sys.argv[1:]
+    kind, architecture, warp, dtype_name, *narrow = sys.argv[1:]
     driver.set_active(NoDevice(GPUTarget(kind, int(architecture) if kind == "cuda" else architecture, int(warp))))
     JITFunction.__getitem__ = compile_instead
     torch.cuda.get_device_properties = lambda device: SimpleNamespace(multi_processor_count=132)  # type: ignore[assignment]
     torch.version.hip = None if kind == "cuda" else "6"
-    run_all(getattr(torch, dtype_name))
+    (run_fp8 if narrow == ["fp8"] else run_all)(getattr(torch, dtype_name))
