@@ -19,9 +19,11 @@ from flashinfer.rope import get_rope_module
 from torch import Tensor
 
 from radixrt.kernels import paged_pool
-from radixrt.kernels.decoder import Decoder, Step
+from radixrt.kernels.decoder import Decoder, Step, step_by_operations
+from radixrt.kernels.flashinfer.graphs import GraphedStep
 from radixrt.kernels.flashinfer.rows import Tables, exact_tables, split_rows
 from radixrt.kernels.flashinfer.wrappers import FAILURES, LAYOUT, WORKSPACE_BYTES, PlannedPart, Wrappers, run
+from radixrt.kernels.graphs import CudaCapture
 from radixrt.kernels.interface import AttentionShape, BatchLayout, KernelBackend, KvShape, Plan, RawWeight, Weight
 from radixrt.kernels.paged_pool import PagedPool
 from radixrt.kernels.transfer import send
@@ -102,7 +104,10 @@ class FlashInferBackend:
         return self.rest.prepare_vector(vector)
 
     def whole_step(self, decoder: Decoder) -> Step | None:
-        return None
+        if self.device.type != "cuda":
+            return None
+        forked = self.rest.whole_step(decoder) or step_by_operations(self.rest, decoder)
+        return GraphedStep(self, decoder, CudaCapture(), forked)
 
     def check_attention(self, shape: AttentionShape) -> None:
         self.rest.check_attention(shape)
