@@ -10,7 +10,7 @@ import torch
 OLDEST = (3, 6)
 """The first release that every kernel was compiled with."""
 OLDEST_INTERPRETER = (3, 7)
-"""The first whose interpreter runs them: that of 3.6 takes no bounds of loops from tensors where NumPy is 2.4 or newer."""
+"""The first whose interpreter runs them: with NumPy 2.4 and newer, 3.6 takes no tensor for the end of a loop."""
 INTERPRET = "TRITON_INTERPRET"
 """Triton reads this variable when a kernel is defined: 1 runs kernels in NumPy, on the CPU, for tests."""
 
