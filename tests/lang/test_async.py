@@ -206,6 +206,7 @@ async def test_ten_thousand_runs_at_once_take_no_threads() -> None:
 
 
 async def test_a_batch_runs_so_many_at_once_and_ends_with_the_first_error(backend: Scripted) -> None:
+    backend.script = lambda prompt, node: Reply(["x"], delay=0.005)
     running: list[int] = []
     most = 0
 
