@@ -3,9 +3,9 @@
     python -m benchmarks.language [--gens 4000] [--repeats 5]
 
 Programs run on the scripted backend, whose own work (a prompt put together, a reply handed over) is part of the
-figures. A figure is wall time and processor time of the whole process a generation, in microseconds: the median of the repeats.
-At the end, the milliseconds that importing what a program needs takes beside starting Python: the median of as many
-processes.
+figures. A figure is wall time and processor time of the whole process a generation, in microseconds: the median of the
+repeats. At the end, the milliseconds that importing what a program needs takes beside starting Python: the median of as
+many processes.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@ from any thread; sending and receiving happen on the event loop's.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from radixrt.client.backend import Backend, Session
+from radixrt.client.loop import EventLoop
 from radixrt.errors import Aborted, RadixError
 from radixrt.lang.prefixes import SharedPrefix
 from radixrt.lang.results import Failure, Generation
@@ -36,7 +37,7 @@ class _Live:
 class Dispatcher:
     """Sends the nodes of one program and hands each event to its generation."""
 
-    def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop, terms: Callable[[], ProgramTerms]) -> None:
+    def __init__(self, backend: Backend, loop: EventLoop, terms: Callable[[], ProgramTerms]) -> None:
         """`terms`: what the program says of itself, asked when it is opened."""
         self._shared: SharedPrefix | None = None
         self._held = False
@@ -83,12 +84,12 @@ class Dispatcher:
         if failure is not None and generation is not None:
             generation.fail(failure)
         if set_timer:
-            self._loop.call_soon_threadsafe(self._start_timer)
+            self._loop.post(self._start_timer)
 
     def flush(self) -> None:
         """Send what is recorded."""
         if self._unsent:
-            self._loop.call_soon_threadsafe(self._send)
+            self._loop.post(self._send)
 
     def wait(self, generation: Generation) -> None:
         """Send what is recorded and block until `generation` is complete."""
@@ -119,7 +120,7 @@ class Dispatcher:
     def abort(self, nodes: Sequence[int]) -> None:
         """Abort those of the nodes that have no end yet, and all below them: they fail as `Aborted`."""
         self.flush()  # what was recorded before this is aborted with it
-        self._loop.call_soon_threadsafe(self._abort, list(nodes))
+        self._loop.post(partial(self._abort, list(nodes)))
 
     def close(self, why: RadixError | None = None) -> None:
         """No more nodes will come: what is live fails with `why`, and the runtime forgets the program.
@@ -129,7 +130,7 @@ class Dispatcher:
         with self._lock:
             if self._ended is None:
                 self._ended = why
-        self._loop.call_soon_threadsafe(self._close)
+        self._loop.post(self._close)
 
     def check_open(self) -> None:
         """Raise why the program was closed, if something did before its own end."""
@@ -137,12 +138,12 @@ class Dispatcher:
             raise type(self._ended)(self._ended.message, field=self._ended.field)
 
     def _start_timer(self) -> None:
-        self._loop.call_later(IDLE_SECONDS, self._when_idle)
+        self._loop.loop.call_later(IDLE_SECONDS, self._when_idle)
 
     def _when_idle(self) -> None:
         remaining = self._last_statement + IDLE_SECONDS - time.monotonic()
         if remaining > 0 and self._unsent:
-            self._loop.call_later(remaining, self._when_idle)
+            self._loop.loop.call_later(remaining, self._when_idle)
             return
         self._send()
         with self._lock:

@@ -48,7 +48,7 @@ class Run:
         self._is_async = is_async
         self._timeout = timeout
         self.backend = backend
-        self._loop = shared_loop().loop
+        self._loop = shared_loop()
         self._dispatcher = Dispatcher(backend, self._loop, expected.terms)
         self._recorder = Recorder(program, backend, self._dispatcher, defaults)
         self._root = Branch(self._recorder)
@@ -141,7 +141,7 @@ class Run:
             over.set()
             self._expire()
 
-        self._loop.call_soon_threadsafe(lambda: timers.append(self._loop.call_later(self._timeout or 0.0, expire)))
+        self._loop.post(lambda: timers.append(self._loop.loop.call_later(self._timeout or 0.0, expire)))
         try:
             yield
         except Exception as error:
@@ -149,7 +149,7 @@ class Run:
                 raise self._too_late() from error
             raise
         finally:
-            self._loop.call_soon_threadsafe(lambda: timers[0].cancel())
+            self._loop.post(lambda: timers[0].cancel())
         if over.is_set():
             raise self._too_late()
 

@@ -99,7 +99,7 @@ class _TracingDispatcher(Dispatcher):
     """Sends nothing, and stops who waits."""
 
     def __init__(self) -> None:
-        super().__init__(_Anywhere(), shared_loop().loop, ProgramTerms)
+        super().__init__(_Anywhere(), shared_loop(), ProgramTerms)
 
     def add(self, node: TreeNode, generation: Generation | None) -> None:
         pass

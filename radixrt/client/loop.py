@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ class EventLoop:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._posted: deque[Callable[[], object]] = deque()
+        self._woken = False
         self._thread = threading.Thread(target=self.loop.run_forever, name="radixrt event loop", daemon=True)
         self._thread.start()
 
@@ -51,6 +54,25 @@ class EventLoop:
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run `coroutine` on the loop, without waiting; cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def post(self, callback: Callable[[], object]) -> None:
+        """Have `callback` called on the loop's thread, soon, in the order of posting.
+
+        Many posts in a row wake the loop once: to wake it is a system call, and most of what a post costs.
+        """
+        self._posted.append(callback)
+        if not self._woken:
+            self._woken = True
+            self.loop.call_soon_threadsafe(self._run_posted)
+
+    def _run_posted(self) -> None:
+        self._woken = False  # before they are counted: who posts from here on wakes the loop again
+        for _ in range(len(self._posted)):
+            try:
+                self._posted.popleft()()
+            except Exception as error:
+                context = {"message": "a posted callback failed", "exception": error}
+                self.loop.call_exception_handler(context)
 
     def call(self, function: Callable[[], T]) -> T:
         """Call `function` on the loop's thread and wait for what it returns; on that very thread, call it at once."""
