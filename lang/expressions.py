@@ -219,7 +219,7 @@ def gen(
     `lang.typed`), the text is JSON of that type, and the variable's value an instance. Text that `max_tokens` or a stop
     string cut is none: reading the variable then raises `GenerationFailed`, whose cause is an `InvalidOutput`.
 
-    With `choices` it is `select(name, choices, ...)`, and the other parameters say nothing.
+    With `choices` it is `select(name, choices, ...)`, and the other parameters say nothing: a `temperature` neither.
 
     Raises `InvalidRequest`, naming the parameter, for a value that is wrong whatever the call says: `InvalidPattern`
     (which is a `re.error` too) for a `regex` or `stop_regex`.
@@ -229,7 +229,8 @@ def gen(
         other = "choices" if choices is not None else "json_schema"
         raise InvalidRequest(f"schema and {other} are given; a generation has one constraint", field="schema")
     if choices is not None:
-        return select(name, choices, 0.0 if temperature is None else temperature, choices_method)
+        given_options({"temperature": temperature})
+        return select(name, choices, choices_method=choices_method)
     if choices_method is not None:
         raise InvalidRequest("choices_method is given without choices", field="choices_method")
     output = None
