@@ -19,6 +19,7 @@ from radixrt.errors import Aborted, GenerationFailed, InvalidRequest, UnknownVar
 from radixrt.lang import demands
 from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.expressions import Constant, Expression, Gen, RoleEdge, Select
+from radixrt.lang.markup import note_markup
 from radixrt.lang.options import sampling_params
 from radixrt.lang.reasoning import ReasoningFormat, SeparatedText, reasoning_name
 from radixrt.lang.results import Generation
@@ -151,6 +152,8 @@ class Branch(Strand):
                     case Constant():
                         if piece.raw:
                             demands.check_raw(self.recorder.backend)
+                        elif self._open_turn is None:
+                            note_markup(piece.text, f"{self.recorder.program}, {self.place}")
                         self._add_text(piece.text, Raw(piece.text) if piece.raw else Text(piece.text))
                     case RoleEdge():
                         self._add_role(piece)
