@@ -57,6 +57,7 @@ __all__ = [
     "RadixError",
     "Reply",
     "Runtime",
+    "RuntimeEndpoint",
     "ScriptMismatch",
     "Scripted",
     "TokenizerChanged",
@@ -89,6 +90,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from radixrt.client.endpoint.backend import RuntimeEndpoint
     from radixrt.client.runtime import Runtime
     from radixrt.client.scripted.model import Scripted
     from radixrt.client.scripted.replies import Reply
@@ -130,6 +132,7 @@ else:
         "ProgramState": "radixrt.lang",
         "Reply": "radixrt.client.scripted.replies",
         "Runtime": "radixrt.client.runtime",
+        "RuntimeEndpoint": "radixrt.client.endpoint.backend",
         "Scripted": "radixrt.client.scripted.model",
         "assistant": "radixrt.lang",
         "assistant_begin": "radixrt.lang",

@@ -19,18 +19,13 @@ from radixrt.server.threads import in_thread
 from radixrt.text.frontend import Frontend
 
 MAX_TURNS = 4096
-"""Turns of all conversations of one request."""
-
-
-class Conversation(msgspec.Struct):
-    roles: list[str]
-    """Those of its turns, in order."""
-    start: int = 0
-    """The first turn to tell of."""
 
 
 class TurnsRequest(msgspec.Struct):
-    conversations: list[Conversation]
+    roles: list[str]
+    """Those of a conversation's turns, in order."""
+    start: int = 0
+    """The first turn to tell of."""
 
 
 def routes(parts: Parts) -> APIRouter:
@@ -38,25 +33,23 @@ def routes(parts: Parts) -> APIRouter:
 
     @router.post("/turns", openapi_extra=json_body(TurnsRequest))
     async def turns(request: Request) -> Response:
-        """Of each conversation the text before and after each turn, or why the chat template refuses it."""
+        """The text before and after each turn of a conversation, up to one that the chat template refuses."""
         body = await read_body(request, TurnsRequest)
         frontend = parts.frontend
-        count = sum(len(conversation.roles) for conversation in body.conversations)
-        if count > MAX_TURNS:
-            raise InvalidRequest(
-                f"the conversations have {count} turns; a request may have {MAX_TURNS}", field="conversations"
-            )
-        # Beside the event loop: each turn has the template render all that stands before it.
-        told = await in_thread(lambda: [_told(frontend, conversation) for conversation in body.conversations])
-        return json_reply({"conversations": told, "tokenizer": frontend.tokenizer.fingerprint})
+        if len(body.roles) > MAX_TURNS:
+            raise InvalidRequest(f"roles has {len(body.roles)} turns; it may have {MAX_TURNS}", field="roles")
+        if not 0 <= body.start <= len(body.roles):
+            raise InvalidRequest(f"start is {body.start}; it must be from 0 to {len(body.roles)}", field="start")
+        # Beside the event loop: for each turn the template renders all that stands before it.
+        told = await in_thread(lambda: _told(frontend, body.roles, body.start))
+        return json_reply(told | {"tokenizer": frontend.tokenizer.fingerprint})
 
     return router
 
 
-def _told(frontend: Frontend, conversation: Conversation) -> dict[str, Any]:
-    roles = conversation.roles
+def _told(frontend: Frontend, roles: list[str], start: int) -> dict[str, Any]:
     turns: list[dict[str, str]] = []
-    for index in range(max(conversation.start, 0), len(roles)):
+    for index in range(start, len(roles)):
         try:
             begin, end = (frontend.role_text(roles[:index], roles[index], edge) for edge in ("begin", "end"))
         except InvalidRequest as error:

@@ -13,31 +13,40 @@ from tests.server.conftest import RunningServer
 PATH = "/turns"
 
 
-def turns(http: httpx.Client, *conversations: dict[str, Any]) -> Any:
-    reply = http.post(PATH, json={"conversations": conversations})
+def turns(http: httpx.Client, **body: Any) -> Any:
+    reply = http.post(PATH, json=body)
     assert reply.status_code == 200, reply.text
     return reply.json()
 
 
 def test_what_the_template_writes_around_each_turn_is_told(server: RunningServer, http: httpx.Client) -> None:
-    reply = turns(http, {"roles": ["system", "user", "assistant"]}, {"roles": ["user", "assistant"], "start": 1})
-    around = [{"begin": f"<|im_start|>{role}\n", "end": "<|im_end|>\n"} for role in ("system", "user", "assistant")]
-    assert reply["conversations"] == [{"turns": around}, {"turns": around[2:]}]
-    assert reply["tokenizer"] == server.service.supervisor.frontend.tokenizer.fingerprint
+    roles = ["system", "user", "assistant"]
+    around = [{"begin": f"<|im_start|>{role}\n", "end": "<|im_end|>\n"} for role in roles]
+    fingerprint = server.service.supervisor.frontend.tokenizer.fingerprint
+    assert turns(http, roles=roles) == {"turns": around, "tokenizer": fingerprint}
+    assert turns(http, roles=roles, start=2)["turns"] == around[2:]
+    assert turns(http, roles=roles, start=3)["turns"] == []
 
 
-def test_a_conversation_that_is_refused_leaves_the_others(http: httpx.Client) -> None:
-    bad, good = turns(http, {"roles": ["user", "no such role!"]}, {"roles": ["user"]})["conversations"]
-    assert len(bad["turns"]) == len(good["turns"]) == 1
-    assert bad["error"]["code"] == "invalid_value"
-    assert "no such role!" in bad["error"]["message"]
-    assert "error" not in good
+def test_a_turn_that_is_refused_ends_what_is_told(http: httpx.Client) -> None:
+    reply = turns(http, roles=["user", "no such role!", "user"])
+    assert len(reply["turns"]) == 1
+    assert reply["error"]["code"] == "invalid_value"
+    assert "no such role!" in reply["error"]["message"]
 
 
 @pytest.mark.parametrize(
-    "conversations", [None, 7, [{}], [{"roles": "user"}], [{"roles": ["user"] * (MAX_TURNS + 1)}]], ids=range(5)
+    ("body", "field"),
+    [
+        ({}, "roles"),
+        ({"roles": "user"}, "roles"),
+        ({"roles": ["user"] * (MAX_TURNS + 1)}, "roles"),
+        ({"roles": ["user"], "start": 2}, "start"),
+        ({"roles": ["user"], "start": -1}, "start"),
+    ],
+    ids=["none", "text", "too many", "start behind", "start before"],
 )
-def test_what_are_no_conversations_is_refused(http: httpx.Client, conversations: object) -> None:
-    reply = http.post(PATH, json={"conversations": conversations})
+def test_what_is_no_conversation_is_refused(http: httpx.Client, body: dict[str, Any], field: str) -> None:
+    reply = http.post(PATH, json=body)
     assert reply.status_code == 400
-    assert reply.json()["error"]["param"].startswith("conversations")
+    assert reply.json()["error"]["param"] == field

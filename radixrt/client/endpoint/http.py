@@ -1,0 +1,147 @@
+"""HTTP to one server: requests, streams of events, and every failure as a typed error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from radixrt.client.endpoint.errors import error_of_reply
+from radixrt.client.endpoint.sse import EventReader
+from radixrt.errors import InvalidRequest, WorkerUnavailable
+
+if TYPE_CHECKING:
+    import httpx
+
+_DONE = b"[DONE]"
+
+
+class Http:
+    """A server at `base_url`. Connections are opened when the first request needs them.
+
+    Raises `InvalidRequest` for what is no http(s) URL or no key. What is asked raises `WorkerUnavailable` if nobody is
+    there or the connection breaks, else the error that the server tells.
+    """
+
+    def __init__(self, base_url: str, api_key: str | None, connect_seconds: float, max_connections: int) -> None:
+        if not _is_http_url(base_url):
+            raise InvalidRequest(f"base_url is {base_url!r}; it must be like http://127.0.0.1:30000", field="base_url")
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+            raise InvalidRequest("api_key has characters that no HTTP header may have", field="api_key")
+        self.base_url = base_url.rstrip("/")
+        # Replies come as they are written: to compress tokens as they come costs more than it saves.
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if api_key is not None:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._connect_seconds = connect_seconds
+        self._max_connections = max_connections
+        self._async: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+        self._sync: httpx.Client | None = None
+
+    async def get(self, path: str) -> bytes:
+        """The body of a reply."""
+        with self._failures():
+            response = await self._client().get(path)
+        return self._checked(response)
+
+    async def post(self, path: str, body: Any = None) -> bytes:
+        """The body of the reply to `body` as JSON."""
+        with self._failures():
+            response = await self._client().post(path, content=_json(body))
+        return self._checked(response)
+
+    def post_here(self, path: str, body: Any) -> bytes:
+        """`post` in this thread, which waits for it."""
+        if self._sync is None:
+            import httpx  # slow to import
+
+            self._sync = httpx.Client(**self._options())
+        with self._failures():
+            response = self._sync.post(path, content=_json(body))
+        return self._checked(response)
+
+    async def events(self, path: str, body: Any) -> AsyncGenerator[bytes, None]:
+        """The data of each event of the stream that `body` is answered with, as they come; a stream ends well only
+        with `[DONE]`."""
+        done = False
+        with self._failures():
+            async with self._client().stream("POST", path, content=_json(body)) as response:
+                if response.status_code != 200:
+                    raise error_of_reply(response.status_code, await response.aread(), str(response.url))
+                reader = EventReader()
+                # To the end of the reply, so that its connection can be used again.
+                async for data in response.aiter_raw():
+                    for event in reader.feed(data):
+                        done = event == _DONE
+                        if not done:
+                            yield event
+        if not done:
+            raise WorkerUnavailable(f"{self.base_url} ended a stream before its end")
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._async is not None and self._async[0] is asyncio.get_running_loop():
+            await self._async[1].aclose()
+        if self._sync is not None:
+            self._sync.close()
+
+    def _client(self) -> httpx.AsyncClient:
+        """The client of this event loop: after `os.fork` the child has a loop of its own, and connections too."""
+        loop = asyncio.get_running_loop()
+        if self._async is None or self._async[0] is not loop:
+            import httpx  # slow to import
+
+            self._async = (loop, httpx.AsyncClient(**self._options()))
+        return self._async[1]
+
+    def _options(self) -> dict[str, Any]:
+        import httpx
+
+        return {
+            "base_url": self.base_url,
+            "headers": self._headers,
+            # A request may wait in the server's queue for as long as it takes.
+            "timeout": httpx.Timeout(None, connect=self._connect_seconds),
+            "limits": httpx.Limits(max_connections=self._max_connections),
+        }
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Let failures of the connection be told as what they mean."""
+        import httpx
+
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise WorkerUnavailable(
+                f"there is no server at {self.base_url} ({error or type(error).__name__}): start one with "
+                "`radixrt serve`"
+            ) from error
+        except (httpx.TransportError, httpx.StreamError) as error:
+            raise WorkerUnavailable(
+                f"the connection to {self.base_url} broke ({error or type(error).__name__})"
+            ) from error
+
+    def _checked(self, response: httpx.Response) -> bytes:
+        if response.status_code != 200:
+            raise error_of_reply(response.status_code, response.content, str(response.url))
+        return response.content
+
+
+def _is_http_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none
+        return False
+
+
+def _json(body: Any) -> bytes:
+    try:
+        return b"" if body is None else msgspec.json.encode(body)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"the prompt is no Unicode text: {error}", field="prompt") from None

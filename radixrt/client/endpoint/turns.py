@@ -1,0 +1,83 @@
+"""What the chat template writes around turns: the server's to know, asked for once, and shown when it is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias
+
+from radixrt.client.endpoint.errors import error_of_body
+from radixrt.client.endpoint.replies import Turn, TurnsTold, decoded
+from radixrt.errors import RadixError
+
+Roles: TypeAlias = tuple[str, ...]
+"""Those of a conversation's turns, in order."""
+
+
+class Question(NamedTuple):
+    """The body of a request to `/turns`."""
+
+    roles: Roles
+    start: int
+
+
+class TurnTable:
+    """Turns by the roles of their conversation up to them. May be used from any thread.
+
+    A program notes each turn that it begins or ends, without asking. Who reads the first text of a conversation asks
+    for all its turns at once, unless they are here by then.
+    """
+
+    def __init__(self, ask: Callable[[Question], bytes]) -> None:
+        """`ask`: what gives the server's reply to a question."""
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._known: dict[Roles, Turn | RadixError] = {}
+        self._noted: dict[Roles, None] = {}
+        """None of them is known."""
+
+    def text(self, roles: Roles, edge: Literal["begin", "end"]) -> str | Callable[[], str]:
+        """The text at an edge of the last of these turns, or what to call for it when it is read.
+
+        That raises `InvalidRequest` for a turn that the template refuses, and what asking the server raises.
+        """
+        with self._lock:
+            known = self._known.get(roles)
+            if known is None:
+                self._noted[roles] = None
+        return _edge(known, edge) if isinstance(known, Turn) else partial(self._read, roles, edge)
+
+    def question(self, beginning: Roles = ()) -> Question | None:
+        """What to ask of the longest conversation that was noted and begins so; None if there is none."""
+        with self._lock:
+            noted = (roles for roles in self._noted if roles[: len(beginning)] == beginning)
+            roles = max(noted, key=len, default=())
+            missing = (length for length in range(len(roles)) if roles[: length + 1] not in self._known)
+            start = next(missing, None)
+        return None if start is None else Question(roles, start)
+
+    def learn(self, question: Question, reply: bytes) -> None:
+        """Take in the server's reply to a question. Raises `InternalError` for what is none."""
+        told = decoded(reply, TurnsTold)
+        roles, start = question
+        with self._lock:
+            for length, turn in enumerate(told.turns, start + 1):
+                self._known[roles[:length]] = turn
+            if told.error is not None:
+                for length in range(start + len(told.turns) + 1, len(roles) + 1):
+                    self._known[roles[:length]] = error_of_body(told.error)
+            for roles in [noted for noted in self._noted if noted in self._known]:
+                del self._noted[roles]
+
+    def _read(self, roles: Roles, edge: Literal["begin", "end"]) -> str:
+        if (question := self.question(roles)) is not None:
+            self.learn(question, self._ask(question))
+        known = self._known[roles]
+        if isinstance(known, RadixError):
+            raise type(known)(known.message, field="role")
+        return _edge(known, edge)
+
+
+def _edge(turn: Turn, edge: Literal["begin", "end"]) -> str:
+    return turn.begin if edge == "begin" else turn.end
