@@ -23,7 +23,7 @@ from radixrt.server.body import read_body
 from radixrt.server.calls import Call, check_generations, encode, ids_of
 from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
-from radixrt.server.fields import SamplingFields, sampling, terms
+from radixrt.server.fields import Sampling, SamplingFields, sampling, terms
 from radixrt.server.parts import Parts
 from radixrt.server.prompts import PromptFields, check_tokenizer, given_prompts, is_batch
 from radixrt.server.replies import json_reply
@@ -66,13 +66,7 @@ def routes(parts: Parts) -> APIRouter:
         frontend = parts.frontend
         name, given = given_prompts(body)
         check_tokenizer(body, frontend.tokenizer)
-        wanted = sampling(
-            _merged(body.sampling_params),
-            max_tokens=_limit(body.sampling_params),
-            max_tokens_name="max_tokens" if body.sampling_params.max_tokens is not None else "max_new_tokens",
-            logprobs=(body.top_logprobs_num or 0) if body.return_logprob else None,
-            prefix=_PREFIX,
-        )
+        wanted = requested_sampling(body)
         with naming({"prompt": name, "role": name, "messages": name}):
             ids = [await encode(frontend, segments) for segments in given]
         check_generations(len(ids), wanted.params.n, name)
@@ -86,6 +80,17 @@ def routes(parts: Parts) -> APIRouter:
         return json_reply(results if is_batch(body) or call.choices > 1 else results[0])
 
     return router
+
+
+def requested_sampling(body: GenerateRequest) -> Sampling:
+    """The sampling parameters of a request; raises `InvalidRequest`, naming the field."""
+    return sampling(
+        _merged(body.sampling_params),
+        max_tokens=_limit(body.sampling_params),
+        max_tokens_name="max_tokens" if body.sampling_params.max_tokens is not None else "max_new_tokens",
+        logprobs=(body.top_logprobs_num or 0) if body.return_logprob else None,
+        prefix=_PREFIX,
+    )
 
 
 async def _prompt_logprobs(parts: Parts, body: GenerateRequest, prompts: Sequence[IdArray]) -> list[TokenScores]:

@@ -118,18 +118,19 @@ class Http:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise WorkerUnavailable(
-                f"there is no server at {self.base_url} ({error or type(error).__name__}): start one with "
-                "`radixrt serve`"
+                f"there is no server at {self.base_url} ({_said(error)}): start one with `radixrt serve`"
             ) from error
         except (httpx.TransportError, httpx.StreamError) as error:
-            raise WorkerUnavailable(
-                f"the connection to {self.base_url} broke ({error or type(error).__name__})"
-            ) from error
+            raise WorkerUnavailable(f"the connection to {self.base_url} broke ({_said(error)})") from error
 
     def _checked(self, response: httpx.Response) -> bytes:
         if response.status_code != 200:
             raise error_of_reply(response.status_code, response.content, str(response.url))
         return response.content
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _is_http_url(url: str) -> bool:
