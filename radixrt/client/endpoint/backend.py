@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from radixrt.client.backend import EVERYTHING
+from radixrt.client.backend import RUNTIME
 from radixrt.client.calls import PlainCalls
 from radixrt.client.endpoint.http import Http
 from radixrt.client.endpoint.replies import decoded
@@ -46,7 +46,7 @@ class RuntimeEndpoint(PlainCalls):
     """
 
     name = "RuntimeEndpoint"
-    capabilities = EVERYTHING
+    capabilities = RUNTIME
 
     def __init__(
         self,
