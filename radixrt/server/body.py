@@ -70,13 +70,13 @@ async def _read(request: Request) -> bytes:
 
 def _wrong_type(error: msgspec.ValidationError) -> InvalidRequest:
     problem = str(error)
+    name = None
     place = _PLACE.search(problem)
-    if place is None:
-        return InvalidRequest(problem)
-    problem = problem[: place.start()]
-    name = place["path"].lstrip(".") or None
-    if place["kind"]:
-        problem += " as a key"
+    if place is not None:
+        problem = problem[: place.start()]
+        name = place["path"].lstrip(".") or None
+        if place["kind"]:
+            problem += " as a key"
     missing = re.search(r"missing required field `([^`]*)`", problem)
     if missing is not None:
         name = f"{name}.{missing[1]}" if name else missing[1]

@@ -158,9 +158,17 @@ def test_a_wrong_field_of_generate_is_named(http: httpx.Client, body: dict[str, 
     assert_error(http.post(GENERATE, json=body), 400, param)
 
 
+@pytest.mark.parametrize(("path", "field"), [(CHAT, "messages"), (COMPLETIONS, "prompt")])
+def test_a_field_that_has_to_be_there_is_named(http: httpx.Client, path: str, field: str) -> None:
+    assert_error(http.post(path, json={"a": 1}), 400, field)
+
+
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[1]", b"null", b'{"messages": NaN}', b'{"a": \xff}', b'{"a":' + b"[" * 100_000, b'{"a": 1} {}'],
+    [
+        *(b"", b"{", b"[1]", b"null", b'{"messages": NaN}', b'{"a": \xff}', b'{"a":' + b"[" * 100_000),
+        b'{"prompt": "x", "messages": []} {}',
+    ],
     ids=lambda body: repr(body[:20]),
 )
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, GENERATE])
