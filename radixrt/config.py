@@ -82,6 +82,11 @@ def check(config: WorkerConfig) -> None:
             raise InvalidRequest(f"{name} is {value}; it must be at least 1", field=name)
 
 
+def environment_variable(name: str) -> str | None:
+    """What the environment says under `name`: the key of an API."""
+    return os.environ.get(name)
+
+
 def cache_folder() -> Path:
     """Where downloaded models are kept: `radixrt/` under the XDG cache folder."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -87,6 +87,22 @@ class TokenizerChanged(RadixError):
     """A server's tokenizer is another than before: token ids of the one mean nothing to the other."""
 
 
+class ApiUnavailable(RadixError):
+    """A chat API could not be reached, was overloaded, or broke its reply off: tries again did not help."""
+
+
+class NotAuthorized(RadixError):
+    """A chat API refused the key that it was given, or wants one."""
+
+
+class ContentRefused(RadixError):
+    """A chat API would not write the text, or go on with it."""
+
+
+class TurnNotFollowed(RadixError):
+    """A chat API wrote a turn in another way than the program: what it should begin with, and began with, is told."""
+
+
 class Aborted(RadixError):
     """The request was aborted before it finished."""
 
@@ -148,6 +164,10 @@ _BY_NAME: dict[str, type[RadixError]] = {
         BackendUnavailable,
         WorkerUnavailable,
         TokenizerChanged,
+        ApiUnavailable,
+        NotAuthorized,
+        ContentRefused,
+        TurnNotFollowed,
         Aborted,
         ScriptMismatch,
         InternalError,

@@ -57,6 +57,8 @@ class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
     """Seconds from when the choice could start (its parent being complete) to its first token."""
     time: float = 0.0
     """Seconds from then to its last token."""
+    speculated: bool = False
+    """Of a chat API: an earlier call had written the text already, so that it took none and its usage is empty."""
 
 
 Logprobs: TypeAlias = tuple[float | None, ...]
