@@ -12,7 +12,7 @@ from radixrt.protocol.sampling import SamplingParams
 _DEFAULTS = msgspec.structs.asdict(SamplingParams())
 
 
-def check_gen(backend: Backend, sampling: SamplingParams, turn: str | None, *, turn_has_text: bool) -> None:
+def check_gen(backend: Backend, sampling: SamplingParams, turn: str | None) -> None:
     """Raise `NotSupported` unless the backend can generate so, in a turn of that role (None: in none)."""
     able = backend.capabilities
     if able is EVERYTHING or able is RUNTIME:
@@ -24,8 +24,25 @@ def check_gen(backend: Backend, sampling: SamplingParams, turn: str | None, *, t
         raise _refusal(backend, f"a generation constrained by {kind}", kind)
     if able.only_in_turns and turn != "assistant":
         raise _refusal(backend, "a generation outside an assistant turn", "role")
-    if turn_has_text and not able.continues_turns:
-        raise _refusal(backend, "a generation behind other text of its turn", "role")
+
+
+def check_continues(backend: Backend) -> None:
+    """Raise `NotSupported` unless the backend goes on with a turn that has text."""
+    if not backend.capabilities.continues_turns:
+        raise _refusal(
+            backend,
+            "a generation behind other text of its turn, unless @function(num_api_spec_tokens=...) lets it write both",
+            "role",
+        )
+
+
+def check_text(backend: Backend, text: str, turn: str | None) -> None:
+    """Raise `NotSupported` unless the backend takes this text, in a turn of that role (None: in none).
+
+    White space between turns is let through: it says nothing, and where turns are marked it stands anyway.
+    """
+    if turn is None and backend.capabilities.only_in_turns and text.strip():
+        raise _refusal(backend, "text outside of turns", "role")
 
 
 def check_select(backend: Backend) -> None:

@@ -40,9 +40,18 @@ class AnyProgram:
 
     _is_async: ClassVar[bool]
 
-    def __init__(self, body: Body, bound: Mapping[str, Any] | None = None, *, steps: int | None = None) -> None:
-        """`steps`: how many generations a run is expected to make. None: as many as earlier runs made."""
+    def __init__(
+        self,
+        body: Body,
+        bound: Mapping[str, Any] | None = None,
+        *,
+        steps: int | None = None,
+        num_api_spec_tokens: int | None = None,
+    ) -> None:
+        """See `function`."""
+        _check_spec_tokens(num_api_spec_tokens)
         self._expected = ExpectedSteps(steps)
+        self._num_api_spec_tokens = num_api_spec_tokens
         self._body = body
         self._bound = dict(bound or {})
         self._signature = inspect.signature(body)
@@ -177,7 +186,14 @@ class AnyProgram:
                 given.arguments.setdefault(name, Marked(name))
         args, kwargs = given.args[1:], given.kwargs
         state = AsyncProgramState if self._is_async else ProgramState
-        return trace(self.name, lambda s: self._body(s, *args, **kwargs), state, backend, options)
+        return trace(
+            self.name,
+            lambda s: self._body(s, *args, **kwargs),
+            state,
+            backend,
+            options,
+            num_api_spec_tokens=self._num_api_spec_tokens,
+        )
 
     def _check_may_block(self, method: str) -> None:
         if self._is_async and running_loop() is not None:
@@ -210,6 +226,7 @@ class AnyProgram:
             self._expected,
             is_async=self._is_async,
             timeout=_checked_timeout(merged.get("timeout") if self._is_option("timeout") else None),
+            num_api_spec_tokens=self._num_api_spec_tokens,
         )
 
     def _merged(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,8 +281,10 @@ def function(body: AsyncBody) -> AsyncProgram: ...
 @overload
 def function(body: Body) -> Program: ...
 @overload
-def function(body: None = None, *, steps: int | None = None) -> _Decorator: ...
-def function(body: Body | None = None, *, steps: int | None = None) -> AnyProgram | _Decorator:
+def function(body: None = None, *, steps: int | None = None, num_api_spec_tokens: int | None = None) -> _Decorator: ...
+def function(
+    body: Body | None = None, *, steps: int | None = None, num_api_spec_tokens: int | None = None
+) -> AnyProgram | _Decorator:
     """Make a program of a function, as `@function`, `@function()` or `@function(steps=8)`.
 
         @function
@@ -277,14 +296,25 @@ def function(body: Body | None = None, *, steps: int | None = None) -> AnyProgra
     `steps` says how many generations a run is expected to make: under the schedule policy `program` those that have
     fewer to go are served first. Without it, that is learnt from the runs that have ended before.
 
+    `num_api_spec_tokens` lets a chat API (`OpenAI`, `Anthropic`, `LiteLLM`) write so many tokens past the end of a
+    generation: what follows in the turn is taken from there, without a call of its own, where it fits
+    (docs/backends.md). Other backends need no such thing and pay it no heed.
+
     A function written with `async def` becomes an `AsyncProgram`: `await s.gen(...)`, `await run_async(...)`.
 
-    Raises `InvalidRequest` unless the function has a parameter for the state, and `steps` is at least 1.
+    Raises `InvalidRequest` unless the function has a parameter for the state, and the numbers are at least 1.
     """
     if body is None:
-        return cast(_Decorator, functools.partial(function, steps=steps))
+        return cast(_Decorator, functools.partial(function, steps=steps, num_api_spec_tokens=num_api_spec_tokens))
     kind = AsyncProgram if inspect.iscoroutinefunction(body) else Program
-    return kind(body, steps=steps)
+    return kind(body, steps=steps, num_api_spec_tokens=num_api_spec_tokens)
+
+
+def _check_spec_tokens(given: object) -> None:
+    if given is not None and (not isinstance(given, int) or given < 1):
+        raise InvalidRequest(
+            f"num_api_spec_tokens is {given!r}; it must be at least 1, or None", field="num_api_spec_tokens"
+        )
 
 
 def _with_our_names(options: Mapping[str, Any]) -> dict[str, Any]:

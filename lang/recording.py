@@ -55,13 +55,18 @@ class Recorder:
         dispatcher: Dispatcher,
         defaults: Mapping[str, Any],
         *,
+        num_api_spec_tokens: int | None = None,
         is_trace: bool = False,
     ) -> None:
-        """`is_trace`: nothing is sent, and so nothing will ever be generated."""
+        """`defaults`: options that a `gen` may override. `num_api_spec_tokens`: see `protocol.origin.Origin`.
+
+        `is_trace`: nothing is sent, and so nothing will ever be generated.
+        """
         self.program = program
         self.backend = backend
         self.dispatcher = dispatcher
         self.defaults = defaults
+        self.num_api_spec_tokens = num_api_spec_tokens
         self.recorded = Signal()
         """Notified at each statement, and when the program's body has ended."""
         self.body_ended = False
@@ -342,6 +347,7 @@ class Branch(Strand):
     def _add_text(self, text: str, segment: Segment) -> None:
         if segment == Text(""):
             return
+        demands.check_text(self.recorder.backend, text, self._open_turn)
         self.head = TextNode(self.head, text, segment)
         self._pending.append(segment)
 
@@ -363,7 +369,9 @@ class Branch(Strand):
 
     def _add_gen(self, piece: Gen[Any]) -> None:
         sampling = sampling_params(piece.options, self.recorder.defaults)
-        demands.check_gen(self.recorder.backend, sampling, self._open_turn, turn_has_text=self._turn_has_text())
+        demands.check_gen(self.recorder.backend, sampling, self._open_turn)
+        if self._turn_has_text() and self.recorder.num_api_spec_tokens is None:
+            demands.check_continues(self.recorder.backend)
         generation = Generation(
             self.recorder.program,
             self.place,
@@ -416,7 +424,7 @@ class Branch(Strand):
     ) -> None:
         """Send what is pending: with a generation or a select, or (None) as a fork point."""
         segments = _merged(self._pending)
-        origin = Origin(self.recorder.program, self.indices, name)
+        origin = Origin(self.recorder.program, self.indices, name, self.recorder.num_api_spec_tokens)
         node = TreeNode(
             next(self.recorder.node_ids), self._parent, segments, sampling=sampling, select=select, origin=origin
         )

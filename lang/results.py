@@ -110,6 +110,7 @@ class Generation:
         """What is known of one of the choices besides its text; while it runs, only how far it has come.
 
         `finish_reason` is "stop", "length" or (running) None; `matched_stop` is the string or token id that ended it.
+        `speculated` is there, and True, if the text took no call of a chat API of its own.
         If log-probabilities were asked for: `output_token_logprobs`, a tuple `(logprob, token id, None)` a token, and
         `output_top_logprobs`, a list of such tuples a token, likeliest first.
         """
@@ -126,6 +127,8 @@ class Generation:
                 "time_to_first_token": end.time_to_first_token,
                 "time": end.time,
             }
+            if end.speculated:
+                meta["speculated"] = True
         if self.with_logprobs:
             meta["output_token_logprobs"] = [(entry.logprob, entry.token, None) for entry in choice.logprobs]
             meta["output_top_logprobs"] = [

@@ -41,6 +41,7 @@ class Run:
         *,
         is_async: bool = False,
         timeout: float | None = None,
+        num_api_spec_tokens: int | None = None,
     ) -> None:
         """`expected`: how many generations it will make; learns how many it made. `timeout`: seconds from its start."""
         self._body = body
@@ -50,7 +51,9 @@ class Run:
         self.backend = backend
         self._loop = shared_loop()
         self._dispatcher = Dispatcher(backend, self._loop, expected.terms)
-        self._recorder = Recorder(program, backend, self._dispatcher, defaults)
+        self._recorder = Recorder(
+            program, backend, self._dispatcher, defaults, num_api_spec_tokens=num_api_spec_tokens
+        )
         self._root = Branch(self._recorder)
 
     def share(self, prefix: SharedPrefix) -> None:

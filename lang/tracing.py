@@ -74,9 +74,17 @@ def trace(
     state: type[Appending],
     backend: Backend | None,
     defaults: Mapping[str, Any],
+    num_api_spec_tokens: int | None = None,
 ) -> Trace:
     """Trace a run. `backend` says what roles look like and what can be asked; None: all can, and roles have no text."""
-    recorder = Recorder(program, backend or _Anywhere(), _TracingDispatcher(), defaults, is_trace=True)
+    recorder = Recorder(
+        program,
+        backend or _Anywhere(),
+        _TracingDispatcher(),
+        defaults,
+        num_api_spec_tokens=num_api_spec_tokens,
+        is_trace=True,
+    )
     root = Branch(recorder)
     stopped = None
     try:

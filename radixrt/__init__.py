@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from radixrt.errors import (
     Aborted,
+    ApiUnavailable,
     BackendUnavailable,
+    ContentRefused,
     DeadlineExceeded,
     DownloadFailed,
     GenerationFailed,
@@ -24,11 +26,13 @@ from radixrt.errors import (
     JoinFailed,
     MissingChoices,
     ModelNotFound,
+    NotAuthorized,
     NotSupported,
     PromptTooLong,
     RadixError,
     ScriptMismatch,
     TokenizerChanged,
+    TurnNotFollowed,
     UnknownVariable,
     UnsupportedModel,
     WorkerUnavailable,
@@ -36,9 +40,12 @@ from radixrt.errors import (
 
 __all__ = [
     "Aborted",
+    "Anthropic",
+    "ApiUnavailable",
     "BackendUnavailable",
     "ChoicesDecision",
     "ChoicesSamplingMethod",
+    "ContentRefused",
     "DeadlineExceeded",
     "DownloadFailed",
     "ForkGroup",
@@ -49,9 +56,12 @@ __all__ = [
     "InvalidPattern",
     "InvalidRequest",
     "JoinFailed",
+    "LiteLLM",
     "MissingChoices",
     "ModelNotFound",
+    "NotAuthorized",
     "NotSupported",
+    "OpenAI",
     "ProgramState",
     "PromptTooLong",
     "RadixError",
@@ -61,8 +71,10 @@ __all__ = [
     "ScriptMismatch",
     "Scripted",
     "TokenizerChanged",
+    "TurnNotFollowed",
     "UnknownVariable",
     "UnsupportedModel",
+    "VertexAI",
     "WorkerUnavailable",
     "__version__",
     "assistant",
@@ -75,6 +87,7 @@ __all__ = [
     "gen_string",
     "get_server_info",
     "greedy_token_selection",
+    "image",
     "raw",
     "select",
     "separate_reasoning",
@@ -87,9 +100,14 @@ __all__ = [
     "user",
     "user_begin",
     "user_end",
+    "video",
 ]
 
 if TYPE_CHECKING:
+    from radixrt.client.chat_apis.anthropic import Anthropic
+    from radixrt.client.chat_apis.litellm import LiteLLM
+    from radixrt.client.chat_apis.openai import OpenAI
+    from radixrt.client.chat_apis.unserved import VertexAI, image, video
     from radixrt.client.endpoint.backend import RuntimeEndpoint
     from radixrt.client.runtime import Runtime
     from radixrt.client.scripted.model import Scripted
@@ -126,14 +144,18 @@ if TYPE_CHECKING:
     __version__: str
 else:
     _HOMES = {
+        "Anthropic": "radixrt.client.chat_apis.anthropic",
         "ChoicesDecision": "radixrt.lang",
         "ChoicesSamplingMethod": "radixrt.lang",
         "ForkGroup": "radixrt.lang",
+        "LiteLLM": "radixrt.client.chat_apis.litellm",
+        "OpenAI": "radixrt.client.chat_apis.openai",
         "ProgramState": "radixrt.lang",
         "Reply": "radixrt.client.scripted.replies",
         "Runtime": "radixrt.client.runtime",
         "RuntimeEndpoint": "radixrt.client.endpoint.backend",
         "Scripted": "radixrt.client.scripted.model",
+        "VertexAI": "radixrt.client.chat_apis.unserved",
         "assistant": "radixrt.lang",
         "assistant_begin": "radixrt.lang",
         "assistant_end": "radixrt.lang",
@@ -144,6 +166,7 @@ else:
         "gen_string": "radixrt.lang",
         "get_server_info": "radixrt.lang",
         "greedy_token_selection": "radixrt.lang",
+        "image": "radixrt.client.chat_apis.unserved",
         "raw": "radixrt.lang",
         "select": "radixrt.lang",
         "separate_reasoning": "radixrt.lang",
@@ -156,6 +179,7 @@ else:
         "user": "radixrt.lang",
         "user_begin": "radixrt.lang",
         "user_end": "radixrt.lang",
+        "video": "radixrt.client.chat_apis.unserved",
     }
 
     # Hidden from type checkers, for whom it would give every misspelt name the type Any.

@@ -54,7 +54,7 @@ class Capabilities:
     roles: frozenset[str] | None = None
     """The roles that its turns may have. None: whatever the chat template says."""
     only_in_turns: bool = False
-    """Whether it generates in assistant turns only, as chat APIs do."""
+    """Whether it takes text in turns only, and generates in those of the assistant, as chat APIs do."""
     continues_turns: bool = True
     """Whether it goes on with a turn that has text already."""
     caches_prefixes: bool = False
