@@ -51,6 +51,12 @@ def check_select(backend: Backend) -> None:
         raise _refusal(backend, "select", "choices")
 
 
+def check_caches(backend: Backend) -> None:
+    """Raise `NotSupported` unless it does the backend any good to compute a prefix before it is asked for."""
+    if not backend.capabilities.caches_prefixes:
+        raise _refusal(backend, "compute prefixes ahead", "backend")
+
+
 def check_raw(backend: Backend) -> None:
     """Raise `NotSupported` unless the backend takes rendered prompts."""
     if not backend.capabilities.raw:

@@ -15,6 +15,7 @@ from radixrt.errors import InvalidRequest
 from radixrt.lang.async_state import AsyncProgramState
 from radixrt.lang.backends import resolve_backend
 from radixrt.lang.batch import run_all, run_all_async, run_in_order
+from radixrt.lang.demands import check_caches
 from radixrt.lang.expected_steps import ExpectedSteps
 from radixrt.lang.marked import Marked
 from radixrt.lang.options import OPTION_NAMES, given_options
@@ -172,9 +173,11 @@ class AnyProgram:
     def cache(self, backend: Backend | None = None) -> int:
         """Compute the constants that every run begins with, so that they are in the cache; how many tokens they have.
 
-        They are found by a `trace` that knows the bound arguments only. Raises as `run`.
+        They are found by a `trace` that knows the bound arguments only. Raises as `run`, and `NotSupported` where the
+        backend has no cache to fill.
         """
         chosen = resolve_backend(backend)
+        check_caches(chosen)
         bound = self._signature.bind_partial(None, **self._arguments_in(self._bound))
         prefix = self._trace(bound, chosen, self._options_in(self._bound)).prefix()
         return cache_prefix(chosen, prefix) if prefix else 0

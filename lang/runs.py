@@ -51,9 +51,7 @@ class Run:
         self.backend = backend
         self._loop = shared_loop()
         self._dispatcher = Dispatcher(backend, self._loop, expected.terms)
-        self._recorder = Recorder(
-            program, backend, self._dispatcher, defaults, num_api_spec_tokens=num_api_spec_tokens
-        )
+        self._recorder = Recorder(program, backend, self._dispatcher, defaults, num_api_spec_tokens=num_api_spec_tokens)
         self._root = Branch(self._recorder)
 
     def share(self, prefix: SharedPrefix) -> None:

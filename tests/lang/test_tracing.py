@@ -198,6 +198,7 @@ def test_the_prefix_is_what_every_run_begins_with() -> None:
 
 def test_cache_computes_the_prefix_once(backend: Scripted) -> None:
     """Defaults count as unknown: other runs may be given something else."""
+    backend.capabilities = Capabilities(caches_prefixes=True)
 
     @rx.function
     def program(s: ProgramState, a: str, b: str = "default") -> None:

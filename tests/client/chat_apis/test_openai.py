@@ -498,6 +498,12 @@ def test_what_the_api_cannot_do_is_refused_where_it_is_appended(
     assert server.sent == []
 
 
+def test_there_is_no_cache_to_fill(server: ChatServer, backend: rx.OpenAI) -> None:
+    with pytest.raises(rx.NotSupported, match="prefixes ahead"):
+        ask.cache(backend=backend)
+    assert server.sent == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [

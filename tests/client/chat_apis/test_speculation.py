@@ -240,3 +240,10 @@ def test_a_number_of_tokens_below_one_is_refused(given: Any) -> None:
         def program(s: rx.ProgramState) -> None: ...
 
     assert refused.value.field == "num_api_spec_tokens"
+
+
+def test_a_trace_may_ask_for_what_a_run_may(fresh: rx.OpenAI, server: ChatServer) -> None:
+    drawn = str(person.trace(backend=fresh))
+    assert "gen born" in drawn
+    assert drawn.endswith("complete")
+    assert server.sent == []
