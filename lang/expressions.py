@@ -187,7 +187,9 @@ def gen(
     presence_penalty: float | None = None,
     ignore_eos: bool | None = None,
     return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
     top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
     dtype: DType | None = None,
     choices: Sequence[str] | None = None,
     choices_method: Decides | str | None = None,
@@ -213,7 +215,9 @@ def gen(
     ends at a space or a line break, whatever other stop strings there are.
 
     `return_logprob` has `get_meta_info(name)` tell each token's log-probability, and those of the `top_logprobs_num`
-    likeliest ones. `logprobs=k` is both in one.
+    likeliest ones; `logprobs=k` is both in one. `logprob_start_len` asks for those of the whole context's tokens from
+    that position on, too (0: all; they are computed anew, not taken from the cache), `return_text_in_logprobs` for the
+    text of each token.
 
     With `schema`, a type (a Pydantic model, dataclass, `TypedDict`, `Literal`, `Enum`, `list[...]`, `int`, see
     `lang.typed`), the text is JSON of that type, and the variable's value an instance. Text that `max_tokens` or a stop
@@ -252,7 +256,9 @@ def gen(
         "presence_penalty": presence_penalty,
         "ignore_eos": ignore_eos,
         "return_logprob": return_logprob,
+        "logprob_start_len": logprob_start_len,
         "top_logprobs_num": top_logprobs_num,
+        "return_text_in_logprobs": return_text_in_logprobs,
         "dtype": dtype,
         "regex": regex,
         "json_schema": json_schema,

@@ -45,7 +45,9 @@ class SamplingOptions(TypedDict, total=False):
     stop_regex: str | Sequence[str] | None
     ignore_eos: bool | None
     return_logprob: bool | None
+    logprob_start_len: int | None
     top_logprobs_num: int | None
+    return_text_in_logprobs: bool | None
     logprobs: int | None
 
 

@@ -12,9 +12,7 @@ from radixrt.errors import GenerationFailed, InvalidOutput, error_from_wire
 from radixrt.lang.signals import Signal
 from radixrt.lang.typed import TypedOutput
 from radixrt.protocol.events import Failed, Finished, Piece, TextEvent, TokenLogprob
-
-_ID_BYTES = 4
-"""Token ids travel as int32."""
+from radixrt.protocol.packing import ID_BYTES, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +37,8 @@ class Choice:
     """Text in the order it came: whole characters, nothing that a stop string may still take back."""
     ids: bytearray = field(default_factory=bytearray)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    token_texts: dict[int, str] = field(default_factory=dict)
+    """What the tokens in `logprobs` are written as, if that was asked for."""
     end: Finished | None = None
 
     @property
@@ -48,7 +48,7 @@ class Choice:
     @property
     def context_ids(self) -> bytes:
         """The packed ids that stand for `text` in a context, once the choice has ended."""
-        return bytes(self.ids) if self.end is None else bytes(self.ids[: self.end.kept * _ID_BYTES]) + self.end.tail
+        return bytes(self.ids) if self.end is None else bytes(self.ids[: self.end.kept * ID_BYTES]) + self.end.tail
 
 
 @dataclass(slots=True, eq=False)
@@ -109,14 +109,16 @@ class Generation:
     def meta_info(self, choice: Choice) -> dict[str, Any]:
         """What is known of one of the choices besides its text; while it runs, only how far it has come.
 
-        `finish_reason` is "stop", "length" or (running) None; `matched_stop` is the string or token id that ended it.
+        `finish_reason` is "stop", "length" or (running) None; `matched_stop` is the text or token id that ended it.
         `speculated` is there, and True, if the text took no call of a chat API of its own.
-        If log-probabilities were asked for: `output_token_logprobs`, a tuple `(logprob, token id, None)` a token, and
-        `output_top_logprobs`, a list of such tuples a token, likeliest first.
+        If log-probabilities were asked for: `output_token_logprobs`, a tuple `(logprob, token id, text)` a token, and
+        `output_top_logprobs`, a list of such tuples a token, likeliest first. The texts are None unless asked for.
+        With `logprob_start_len` also, in the end, `input_token_logprobs`: the same of the whole context's tokens from
+        that position on, whatever put them there; with None in place of a log-probability where nothing stands before.
         """
         end = choice.end
         if end is None:
-            meta: dict[str, Any] = {"completion_tokens": len(choice.ids) // _ID_BYTES, "finish_reason": None}
+            meta: dict[str, Any] = {"completion_tokens": len(choice.ids) // ID_BYTES, "finish_reason": None}
         else:
             meta = {
                 "prompt_tokens": end.usage.prompt_tokens,
@@ -130,10 +132,16 @@ class Generation:
             if end.speculated:
                 meta["speculated"] = True
         if self.with_logprobs:
-            meta["output_token_logprobs"] = [(entry.logprob, entry.token, None) for entry in choice.logprobs]
+            text = choice.token_texts.get
+            meta["output_token_logprobs"] = [(one.logprob, one.token, text(one.token)) for one in choice.logprobs]
             meta["output_top_logprobs"] = [
-                [(value, token, None) for token, value in entry.top] for entry in choice.logprobs
+                [(value, token, text(token)) for token, value in one.top] for one in choice.logprobs
             ]
+        # Choice 0 scores the prompt for all.
+        first = self.choices[0].end
+        if first is not None and first.prompt is not None:
+            pairs = zip(first.prompt.logprobs, unpack(first.prompt.ids), strict=True)
+            meta["input_token_logprobs"] = [(value, token, first.token_texts.get(token)) for value, token in pairs]
         return meta
 
     def meta_infos(self) -> dict[str, Any] | list[dict[str, Any]]:
@@ -160,6 +168,7 @@ class Generation:
     def _extend(self, choice: Choice, piece: Piece) -> None:
         choice.ids += piece.ids
         choice.logprobs += piece.logprobs
+        choice.token_texts |= piece.token_texts
         if piece.text:
             choice.pieces.append(piece.text)
             self.progressed.notify()

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from radixrt.client.results import Choice, Generation, TokenIds
+from radixrt.client.results import Choice, Generation, TokenIds, TokenScores
 from radixrt.errors import InvalidRequest, error_from_wire
 from radixrt.protocol.constraint import with_constraint
 from radixrt.protocol.events import Failed, Finished, Piece, TextEvent, TokenLogprob
@@ -64,7 +64,10 @@ class Gathering:
 
     def generation(self) -> Generation:
         """The result, once complete."""
-        return Generation(tuple(self._choice(pieces) for pieces in self._pieces))
+        end = self._pieces[0].end
+        scored = None if end is None else end.prompt
+        prompt = None if scored is None else TokenScores(self._unpack(scored.ids), scored.logprobs)
+        return Generation(tuple(self._choice(pieces) for pieces in self._pieces), prompt)
 
     def _choice(self, pieces: _Pieces) -> Choice:
         assert pieces.end is not None

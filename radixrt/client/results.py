@@ -41,10 +41,31 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
+class TokenScores:
+    """Tokens and the natural log-probability of each behind all that stand before it."""
+
+    ids: TokenIds
+    logprobs: Logprobs
+    """One for each of `ids`; None for a token that nothing stands before."""
+
+    @property
+    def total(self) -> float:
+        """The log-probability of all tokens together; one that nothing stands before counts as certain."""
+        return sum(value or 0.0 for value in self.logprobs)
+
+    @property
+    def mean(self) -> float:
+        """`total` a token; 0 for none."""
+        return self.total / max(len(self.logprobs), 1)
+
+
+@dataclass(frozen=True, eq=False)
 class Generation:
     """The `n` choices of one prompt. With n = 1, the usual case, read the only one's fields right here."""
 
     choices: tuple[Choice, ...]
+    prompt: TokenScores | None = None
+    """The prompt's own tokens from `logprob_start_len` on, if that was given."""
 
     @property
     def text(self) -> str:
@@ -77,25 +98,6 @@ class Generation:
     @property
     def time(self) -> float:
         return self.choices[0].time
-
-
-@dataclass(frozen=True, eq=False)
-class TokenScores:
-    """Tokens and the natural log-probability of each behind all that stand before it."""
-
-    ids: TokenIds
-    logprobs: Logprobs
-    """One for each of `ids`; None for a token that nothing stands before."""
-
-    @property
-    def total(self) -> float:
-        """The log-probability of all tokens together; one that nothing stands before counts as certain."""
-        return sum(value or 0.0 for value in self.logprobs)
-
-    @property
-    def mean(self) -> float:
-        """`total` a token; 0 for none."""
-        return self.total / max(len(self.logprobs), 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,17 @@ class Usage(msgspec.Struct, frozen=True):
     """Tokens really generated: an end of turn and tokens past a stop string's start count."""
 
 
+Logprobs: TypeAlias = tuple[float | None, ...]
+"""Natural log-probabilities, one a token; None for a token with nothing before it."""
+
+
+class ScoredTokens(msgspec.Struct, frozen=True):
+    """Known tokens and their log-probabilities."""
+
+    ids: bytes
+    logprobs: Logprobs
+
+
 class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
     """The choice is complete; all its text has been sent before."""
 
@@ -59,10 +70,10 @@ class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
     """Seconds from then to its last token."""
     speculated: bool = False
     """Of a chat API: an earlier call had written the text already, so that it took none and its usage is empty."""
-
-
-Logprobs: TypeAlias = tuple[float | None, ...]
-"""Natural log-probabilities, one a token; None for a token with nothing before it."""
+    prompt: ScoredTokens | None = None
+    """Of choice 0, if they were asked for (`logprob_start_len`): the tokens of the context that it continued."""
+    token_texts: dict[int, str] = {}
+    """The frontend's: the texts of the tokens in `prompt`, if those were asked for."""
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
@@ -100,13 +111,8 @@ class Piece(msgspec.Struct, frozen=True):
     text: str
     ids: bytes
     logprobs: tuple[TokenLogprob, ...] = ()
-
-
-class ScoredTokens(msgspec.Struct, frozen=True):
-    """Known tokens and their log-probabilities."""
-
-    ids: bytes
-    logprobs: Logprobs
+    token_texts: dict[int, str] = {}
+    """Those of the tokens in `logprobs`, if they were asked for."""
 
 
 class Scores(msgspec.Struct, frozen=True):

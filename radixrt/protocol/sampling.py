@@ -57,6 +57,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """What the text may be; users give it as `json_schema`, `json_object`, `regex` or `choices`."""
     logprobs: int | None = None
     """None: not reported. k: each token's own log-probability and those of the k likeliest tokens."""
+    logprob_start_len: int = -1
+    """p: those of the prompt's own tokens from position p on are reported too, computed once for all `n`
+    choices. As logits are not cached, at most p - 1 of the prompt's tokens then come from the cache. -1: none are."""
+    return_text_in_logprobs: bool = False
+    """Whether the texts of tokens are told wherever log-probabilities are."""
 
 
 def check(params: SamplingParams) -> None:
@@ -101,6 +106,7 @@ def check(params: SamplingParams) -> None:
             )
     if p.logprobs is not None:
         _between("logprobs", p.logprobs, 0, MAX_TOP_LOGPROBS)
+    _at_least("logprob_start_len", p.logprob_start_len, -1)
 
 
 def check_tokens(params: SamplingParams, vocabulary_size: int) -> None:

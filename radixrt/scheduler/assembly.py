@@ -56,7 +56,7 @@ def assemble(step: int, rows: Sequence[Row]) -> StepPlan:
         place += row.length
         if request.unscored is not None:
             scores.append(_score_spec(index, request, row.start, end, request.unscored))
-        elif end == known + row.ahead:  # The last token: its logits choose the next.
+        if request.generates and end == known + row.ahead:  # The last token: its logits choose the next.
             samples.append(_sample_spec(index, request, end))
     token_ids[last_places] = last_ids
     tables = [row.running.pages for row in rows]

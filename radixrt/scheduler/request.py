@@ -136,8 +136,8 @@ class Origin:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One generation, or the scoring of a prompt. `tokens` is the prompt, then what was generated: a preempted request
-    loses none of it."""
+    """One generation, the scoring of a prompt, or both. `tokens` is the prompt, then what was generated: a preempted
+    request loses none of it."""
 
     id: int
     tokens: TokenBuffer
@@ -152,9 +152,10 @@ class Request:
     origin: Origin
     arrival: int = 0
     """Set by the scheduler: the order in which requests came."""
+    generates: bool = True
+    """Whether it goes on when its prompt is computed."""
     unscored: int | None = None
-    """Of a request that scores its prompt and generates nothing: the first position whose token's log-probability is
-    still wanted."""
+    """The first position of the prompt whose token's log-probability is still wanted. None: none (any more)."""
     cached_tokens: int | None = None
     """Prompt tokens found in the tree at the first admission; a later one, after preemption, is no prefix hit."""
     state: State = field(default_factory=Waiting)

@@ -94,10 +94,9 @@ class Scheduler:
 
     def check(self, request: Request) -> None:
         """Raise `PromptTooLong` for a request that can never fit."""
-        generates = request.unscored is None
-        allowed = request.token_limit - generates
+        allowed = request.token_limit - request.generates
         if request.prompt_length > allowed:
-            output = "with at least one token of output " if generates else ""
+            output = "with at least one token of output " if request.generates else ""
             raise PromptTooLong(
                 f"the prompt has {request.prompt_length} tokens; {output}at most {allowed} are allowed here",
                 field="prompt",
@@ -259,7 +258,7 @@ class Scheduler:
         self._transitions.advance(request, row.length - again)
         if request.unscored is not None:
             self._note_scored(request, request.unscored)
-        elif outcome is not None:
+        if outcome is not None:
             for token in outcome.tokens:
                 request.tokens.append(token)
             running.stale = running.in_flight > 0 and len(outcome.tokens) != 1
@@ -270,7 +269,11 @@ class Scheduler:
         """The computed tokens' logits have scored all tokens up to the one after them."""
         computed = request.running().computed
         request.unscored = min(max(unscored, computed + 1), len(request.tokens))
-        if computed == len(request.tokens):
+        if computed < len(request.tokens):
+            return
+        if request.generates:
+            request.unscored = None
+        else:
             self._end(request)
 
     def _end(self, request: Request) -> None:

@@ -136,6 +136,8 @@ def sampling(
     max_tokens: int | None,
     max_tokens_name: str = "max_tokens",
     logprobs: int | None = None,
+    logprob_start_len: int = -1,
+    return_text_in_logprobs: bool = False,
     constraints: Mapping[str, tuple[str, Any]] | None = None,
     prefix: str = "",
 ) -> Sampling:
@@ -153,11 +155,17 @@ def sampling(
     if fields.stop_token_ids is not None:
         values["stop_token_ids"] = tuple(fields.stop_token_ids)
     names = {name: prefix + name for name in SamplingParams.__struct_fields__}
-    names |= {"max_tokens": prefix + max_tokens_name}
+    names |= {"max_tokens": prefix + max_tokens_name, "logprob_start_len": "logprob_start_len"}
     field, constraint = _constraint(fields, constraints or {}, prefix)
     if field is not None:
         names |= dict.fromkeys(("constraint", "json_schema", "json_object", "regex", "choices"), field)
-    params = SamplingParams(**values, logprobs=logprobs, constraint=constraint)
+    params = SamplingParams(
+        **values,
+        logprobs=logprobs,
+        logprob_start_len=logprob_start_len,
+        return_text_in_logprobs=return_text_in_logprobs,
+        constraint=constraint,
+    )
     with naming(names):
         check(params)
     return Sampling(params, names)

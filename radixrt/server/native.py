@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,12 +11,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from radixrt.client.prompt_scoring import score_prompt
-from radixrt.client.results import TokenScores
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Finished, Piece
-from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
-from radixrt.protocol.segments import Ids
+from radixrt.protocol.ids import unpack_ids
+from radixrt.protocol.sampling import SamplingParams
 from radixrt.server.body import read_body
 from radixrt.server.calls import Call, check_generations, encode, ids_of
 from radixrt.server.documentation import json_body
@@ -51,6 +47,8 @@ class GenerateRequest(PromptFields, kw_only=True):
     top_logprobs_num: int | None = None
     logprob_start_len: int = NO_PROMPT_LOGPROBS
     """With `return_logprob`: the first of the prompt's tokens whose log-probability is told, too; -1: none."""
+    return_text_in_logprobs: bool | None = None
+    """Whether each entry has the token's text as its third place."""
     stream: bool | None = None
     incremental: bool | None = None
     """Whether each chunk of a stream has only what is new, not (as SGLang's) all so far."""
@@ -70,10 +68,8 @@ def routes(parts: Parts) -> APIRouter:
         with naming({"prompt": name, "role": name, "messages": name}):
             ids = [await encode(frontend, segments) for segments in given]
         check_generations(len(ids), wanted.params.n, name)
-        with naming({"prompt": name}):
-            scores = await while_connected(request.receive, _prompt_logprobs(parts, body, ids))
         call = Call(parts, ids, wanted, name, terms(body, body.steps))
-        reply = _Reply(frontend.tokenizer, scores, call.choices, incremental=bool(body.incremental))
+        reply = _Reply(frontend.tokenizer, wanted.params, incremental=bool(body.incremental))
         if body.stream:
             return await stream(request, reply.chunks(call))
         results = await while_connected(request.receive, reply.whole(call))
@@ -84,37 +80,17 @@ def routes(parts: Parts) -> APIRouter:
 
 def requested_sampling(body: GenerateRequest) -> Sampling:
     """The sampling parameters of a request; raises `InvalidRequest`, naming the field."""
+    if body.logprob_start_len != NO_PROMPT_LOGPROBS and not body.return_logprob:
+        raise InvalidRequest("logprob_start_len is given without return_logprob", field="logprob_start_len")
     return sampling(
         _merged(body.sampling_params),
         max_tokens=_limit(body.sampling_params),
         max_tokens_name="max_tokens" if body.sampling_params.max_tokens is not None else "max_new_tokens",
         logprobs=(body.top_logprobs_num or 0) if body.return_logprob else None,
+        logprob_start_len=body.logprob_start_len,
+        return_text_in_logprobs=bool(body.return_text_in_logprobs),
         prefix=_PREFIX,
     )
-
-
-async def _prompt_logprobs(parts: Parts, body: GenerateRequest, prompts: Sequence[IdArray]) -> list[TokenScores]:
-    """What was asked for of each prompt; empty if nothing was. The prompts are in the cache afterwards."""
-    start = body.logprob_start_len
-    if start == NO_PROMPT_LOGPROBS:
-        return []
-    if not body.return_logprob:
-        raise InvalidRequest("logprob_start_len is given without return_logprob", field="logprob_start_len")
-    shortest = min(len(ids) for ids in prompts)
-    if not 0 <= start <= shortest:
-        raise InvalidRequest(
-            f"logprob_start_len is {start}; it must be from 0 to {shortest}, the tokens of the prompt, or -1 for none",
-            field="logprob_start_len",
-        )
-    opened = partial(parts.supervisor.open, terms=terms(body, body.steps))
-    scorings = [
-        asyncio.ensure_future(score_prompt(opened, parts.frontend, [Ids(pack_ids(ids))], start)) for ids in prompts
-    ]
-    try:
-        return [one.tokens for one in await asyncio.gather(*scorings)]
-    finally:
-        for scoring in scorings:
-            scoring.cancel()  # where one has failed, nobody waits for the others
 
 
 def _limit(given: NativeSampling) -> int:
@@ -134,18 +110,19 @@ def _merged(given: NativeSampling) -> NativeSampling:
 class _Reply:
     """Writes one request's reply, whole or in chunks."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, prompt_scores: Sequence[TokenScores], choices: int, *, incremental: bool
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, params: SamplingParams, *, incremental: bool) -> None:
         self._id = uuid.uuid4().hex
         self._tokenizer = tokenizer
-        self._prompt_scores = prompt_scores
-        self._choices = choices
+        self._choices = params.n
+        self._with_texts = params.return_text_in_logprobs
         self._incremental = incremental
+        self._prompts: dict[int, Finished] = {}
+        """The end of choice 0 of each prompt, which has scored the prompt for all."""
 
     async def whole(self, call: Call) -> list[dict[str, Any]]:
         """A result a choice, when all are complete."""
-        return [self._result(index, outcome.pieces, outcome.end) for index, outcome in enumerate(await call.gather())]
+        outcomes = await call.gather()
+        return [self._result(index, outcome.pieces, outcome.end) for index, outcome in enumerate(outcomes)]
 
     async def chunks(self, call: Call) -> Chunks:
         """The same piece by piece; each chunk says by `index` whose it is."""
@@ -179,20 +156,26 @@ class _Reply:
                 "context_ids": ids_of(pieces if context is None else context)[: end.kept]
                 + unpack_ids(end.tail).tolist(),
             }
-            if self._prompt_scores:
-                scores = self._prompt_scores[index // self._choices]
-                pairs = zip(scores.logprobs, scores.ids.tolist(), strict=True)
-                meta["input_token_logprobs"] = [list(pair) for pair in pairs]
-        logprobs = [logprob for piece in pieces for logprob in piece.logprobs]
-        if logprobs:
-            meta["output_token_logprobs"] = [[one.logprob, one.token] for one in logprobs]
-            meta["output_top_logprobs"] = [[[value, token] for token, value in one.top] for one in logprobs]
+            if index % self._choices == 0:
+                self._prompts[index // self._choices] = end
+            if (first := self._prompts.get(index // self._choices)) is not None and first.prompt is not None:
+                pairs = zip(first.prompt.logprobs, unpack_ids(first.prompt.ids).tolist(), strict=True)
+                meta["input_token_logprobs"] = [self._entry(*pair, first.token_texts) for pair in pairs]
+        if any(piece.logprobs for piece in pieces):
+            told = [(one, piece.token_texts) for piece in pieces for one in piece.logprobs]
+            meta["output_token_logprobs"] = [self._entry(one.logprob, one.token, texts) for one, texts in told]
+            meta["output_top_logprobs"] = [
+                [self._entry(value, token, texts) for token, value in one.top] for one, texts in told
+            ]
         return {
             "text": "".join(piece.text for piece in pieces),
             "output_ids": ids,
             "meta_info": meta,
             "tokenizer": self._tokenizer.fingerprint,
         }
+
+    def _entry(self, logprob: float | None, token: int, texts: Mapping[int, str]) -> list[Any]:
+        return [logprob, token, texts[token]] if self._with_texts else [logprob, token]
 
 
 def _finish_reason(end: Finished) -> dict[str, Any]:

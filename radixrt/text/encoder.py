@@ -33,6 +33,10 @@ class PromptEncoder:
         except NotPrefixStable:
             return self.whole(segments)
 
+    def token_texts(self, tokens: Iterable[int]) -> dict[int, str]:
+        """What each token is written as."""
+        return {token: self._tokenizer.token_text(token) for token in tokens}
+
     def continuation(self, place: Place, segments: Iterable[Segment], *, generates: bool) -> tuple[IdArray, Place]:
         """The ids of `segments` behind `place`, and where the context then ends. To generate from nothing takes a BOS.
 

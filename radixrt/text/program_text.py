@@ -101,6 +101,9 @@ class ProgramText:
                 stream = self._detokenizers.pop((event.node, event.choice), Detokenizer())
                 if rest := stream.finish():
                     self._tell_piece(node, event.choice, rest, b"", ())
+                if event.prompt is not None and _wants_texts(node):
+                    texts = self._encoder.token_texts(unpack_ids(event.prompt.ids).tolist())
+                    event = msgspec.structs.replace(event, token_texts=texts)
                 self._events.append(event)
                 if event.choice == 0:
                     self._complete(node, event)
@@ -273,7 +276,10 @@ class ProgramText:
     def _tell_piece(
         self, node: ProgramNode, choice: int, text: str, ids: bytes, logprobs: tuple[TokenLogprob, ...]
     ) -> None:
-        self._events.append(Piece(self._program, node.spec.id, choice, text, ids, logprobs))
+        texts: dict[int, str] = {}
+        if logprobs and _wants_texts(node):
+            texts = self._encoder.token_texts([token for one in logprobs for token in (one.token, *dict(one.top))])
+        self._events.append(Piece(self._program, node.spec.id, choice, text, ids, logprobs, texts))
         if choice == 0:
             node.ids.append(ids)
             node.text.append(text)
@@ -289,3 +295,7 @@ class ProgramText:
         self._events.clear()
         self._aborts.clear()
         return release
+
+
+def _wants_texts(node: ProgramNode) -> bool:
+    return node.spec.sampling is not None and node.spec.sampling.return_text_in_logprobs

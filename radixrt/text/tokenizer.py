@@ -50,7 +50,7 @@ class Tokenizer:
         """Tokens that end a turn or a text by the model's files (the chat template may know of others)."""
         self._rendered = parts.tokenizer
         self._added = {i: token.content.encode() for i, token in added.items() if not token.special}
-        self._special = frozenset(self.special_ids.values())
+        self._special_texts = {token: text for text, token in self.special_ids.items()}
         self._sentencepiece = "ByteLevel" not in f"{parts.tokenizer.decoder} {parts.tokenizer.pre_tokenizer}"
         # Two tokenizers of one vocabulary: in plain text, what looks like a special token is text.
         self._first = _copy(parts.tokenizer)
@@ -105,7 +105,7 @@ class Tokenizer:
 
         None for a special token, and for an id that pads the embedding: a model may choose one.
         """
-        if token in self._special:
+        if token in self._special_texts:
             return b""
         added = self._added.get(token)
         if added is not None:
@@ -114,6 +114,10 @@ class Tokenizer:
         if piece is None:
             return b""
         return sentencepiece_bytes(piece) if self._sentencepiece else byte_level_bytes(piece)
+
+    def token_text(self, token: int) -> str:
+        """What a token is written as by itself: a special one by its name, bytes that are no UTF-8 as U+FFFD."""
+        return self._special_texts.get(token) or self.token_bytes(token).decode(errors="replace")
 
     def decode(self, ids: Iterable[int], *, starts_context: bool = False) -> str:
         """The text of a sequence; special tokens are left out, what is no UTF-8 becomes U+FFFD.

@@ -19,8 +19,8 @@ import numpy as np
 from radixrt.errors import InternalError, InvalidRequest, QueueFull, RadixError
 from radixrt.grammar.interface import Grammar, mask_words
 from radixrt.protocol import sampling
-from radixrt.protocol.events import TokenLogprob, Usage
-from radixrt.protocol.ids import IdArray
+from radixrt.protocol.events import ScoredTokens, TokenLogprob, Usage
+from radixrt.protocol.ids import IdArray, pack_ids
 from radixrt.protocol.plan import SampledToken, SampleFailure, ScoreSpec, StepPlan
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.scheduler.request import Origin, Request, TokenBuffer
@@ -29,7 +29,7 @@ from radixrt.worker.constrained import Constrained
 from radixrt.worker.grammar_queue import Compiler, GrammarQueue
 from radixrt.worker.output import End, Output, Vocabulary
 from radixrt.worker.pipeline import Executor, Pipeline
-from radixrt.worker.scoring import ScoreCompletion, Scoring
+from radixrt.worker.scoring import PromptLogprobs, ScoreCompletion, Scoring
 
 _log = logging.getLogger(__name__)
 _NOWHERE = Origin()
@@ -53,6 +53,8 @@ class Completion:
     end: End
     usage: Usage
     output: IdArray
+    prompt: ScoredTokens | None
+    """Of a request that was to score its prompt, too."""
     time_to_first_token: float
     time: float
 
@@ -77,6 +79,7 @@ class _Live:
     added: float
     first_token: float | None = None
     constrained: Constrained | None = None
+    prompt: PromptLogprobs | None = None
 
 
 class Engine:
@@ -121,11 +124,19 @@ class Engine:
 
         Raises `InvalidRequest`, naming the field, for parameters or ids out of range, `PromptTooLong` for a prompt
         that can never fit, `QueueFull` while too many wait. `seed` and `choice` decide the sampling noise (see
-        `fresh_seed`). A constraint that is wrong or cannot be enforced comes later, as a `Failure`.
+        `fresh_seed`); choice 0 alone scores the prompt, if that is asked for. A constraint that is wrong or cannot be
+        enforced comes later, as a `Failure`.
         """
         sampling.check(params)
         sampling.check_tokens(params, self._vocabulary.vocabulary_size)
         self._check_prompt(prompt)
+        start = params.logprob_start_len
+        if start > len(prompt):
+            raise InvalidRequest(
+                f"logprob_start_len is {start}; it must be from 0 to {len(prompt)}, the prompt's end, or -1 for none",
+                field="logprob_start_len",
+            )
+        scores = start >= 0 and choice == 0
         end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids)
         request = Request(
             id=self._next_id,
@@ -137,11 +148,14 @@ class Engine:
             choice=choice,
             end_ids=np.array(sorted(end_ids), dtype=np.int32),
             origin=origin,
+            unscored=start if scores and start < len(prompt) else None,
         )
         self.scheduler.check(request)
         self.check_queue(1)
         room = request.token_limit - request.prompt_length
-        self._live[request.id] = _Live(request, Output(params, end_ids, room, self._vocabulary), time.monotonic())
+        output = Output(params, end_ids, room, self._vocabulary)
+        wanted = PromptLogprobs(start) if scores else None
+        self._live[request.id] = _Live(request, output, time.monotonic(), prompt=wanted)
         self._next_id += 1
         if params.constraint is None:
             self.scheduler.add(request)
@@ -202,13 +216,16 @@ class Engine:
             fault = InternalError(f"the step that computed this request failed: {result}")
             return events + [self._failure(request, fault) for request in self.scheduler.fail()]
         valid = self.scheduler.valid_rows()
-        outcomes = [
-            self._take(plan.requests[spec.row], sampled, events) if valid[spec.row] else _NOTHING
-            for spec, sampled in zip(plan.samples, result.sampled, strict=True)
-        ]
+        # Scores come first: a row that has both may end with its token.
         for score, scored in zip(plan.scores, result.scored, strict=True):
             if valid[score.row]:
                 self._take_scores(plan.requests[score.row], score, scored, events)
+        outcomes = [
+            self._take(plan.requests[spec.row], sampled, events)
+            if valid[spec.row] and plan.requests[spec.row] in self._live
+            else _NOTHING
+            for spec, sampled in zip(plan.samples, result.sampled, strict=True)
+        ]
         self.scheduler.apply(plan, outcomes)
         return events
 
@@ -238,11 +255,16 @@ class Engine:
     def _take_scores(
         self, request_id: int, spec: ScoreSpec, scored: tuple[float, ...] | SampleFailure, events: list[EngineEvent]
     ) -> None:
-        scoring = self._scorings[request_id]
         if isinstance(scored, SampleFailure):
             events.append(self._failure(request_id, scored.error))
             self.scheduler.abort(request_id)
             return
+        if request_id in self._live:
+            prompt = self._live[request_id].prompt
+            assert prompt is not None
+            prompt.accept(scored)
+            return
+        scoring = self._scorings[request_id]
         scoring.accept(scored)
         if spec.ends:
             del self._scorings[request_id]
@@ -299,9 +321,15 @@ def _completion(live: _Live, last_token: int, end: End) -> Completion:
         end,
         Usage(request.prompt_length, request.cached_tokens or 0, len(live.output)),
         output=np.append(request.tokens.view(request.prompt_length), np.int32(last_token)),
+        prompt=None if live.prompt is None else _scored_prompt(request, live.prompt),
         time_to_first_token=live.first_token - live.added,
         time=time.monotonic() - live.added,
     )
+
+
+def _scored_prompt(request: Request, logprobs: PromptLogprobs) -> ScoredTokens:
+    ids = request.tokens.view(request.params.logprob_start_len, request.prompt_length)
+    return ScoredTokens(pack_ids(ids), logprobs.so_far)
 
 
 def fresh_seed(params: SamplingParams) -> int:

@@ -231,6 +231,7 @@ class Programs:
                 tail=end.tail,
                 time_to_first_token=event.time_to_first_token,
                 time=event.time,
+                prompt=event.prompt,
             ),
         )
         if choice == 0:

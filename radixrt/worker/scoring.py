@@ -24,6 +24,22 @@ class ScoreCompletion:
     usage: Usage
 
 
+class PromptLogprobs:
+    """Those of a prompt's tokens from position `first` on, as they come."""
+
+    def __init__(self, first: int) -> None:
+        # Nothing stands before position 0, so nothing scores its token.
+        self._values: list[float | None] = [None] if first == 0 else []
+
+    def accept(self, logprobs: tuple[float, ...]) -> None:
+        """Take in those of the next tokens."""
+        self._values += logprobs
+
+    @property
+    def so_far(self) -> Logprobs:
+        return tuple(self._values)
+
+
 class Scoring:
     """One request that scores its prompt from position `first` on. A preempted one keeps what it has."""
 
@@ -43,16 +59,17 @@ class Scoring:
             choice=0,
             end_ids=np.empty(0, dtype=np.int32),
             origin=origin,
+            generates=False,
             unscored=first,
         )
-        self._logprobs: list[float | None] = [None] if first == 0 else []
+        self._logprobs = PromptLogprobs(first)
 
     def accept(self, logprobs: tuple[float, ...]) -> None:
         """Take in those of the next tokens."""
-        self._logprobs += logprobs
+        self._logprobs.accept(logprobs)
 
     def completion(self) -> ScoreCompletion:
         """The result, once complete."""
         request = self.request
         usage = Usage(request.prompt_length, request.cached_tokens or 0, completion_tokens=0)
-        return ScoreCompletion(request.id, tuple(self._logprobs), usage)
+        return ScoreCompletion(request.id, self._logprobs.so_far, usage)

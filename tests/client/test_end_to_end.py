@@ -130,3 +130,20 @@ def test_what_can_never_fit_is_refused_with_the_numbers(runtime: Runtime) -> Non
 def test_a_backend_that_is_not_there_is_refused_by_the_worker(tiny_llama: Path) -> None:
     with pytest.raises((BackendUnavailable, InvalidRequest), match="no-such-kernels"):
         Runtime(tiny_llama, kernels="no-such-kernels", threads=1)
+
+
+def test_a_generation_tells_the_log_probabilities_of_its_prompt(runtime: Runtime) -> None:
+    """C12: as a scoring does, whatever is cached, and for all its choices once."""
+    scored = runtime.score(PROMPT)
+    runtime.flush_cache()
+    count = len(scored.tokens.ids)
+    for start in (0, 1, 10, count - 1, count, 10):
+        told = runtime.generate(PROMPT, {**GREEDY, "n": 2, "logprob_start_len": start}).prompt
+        assert told is not None
+        assert told.ids.tolist() == scored.tokens.ids.tolist()[start:]
+        assert told.logprobs == scored.tokens.logprobs[start:]
+    assert runtime.generate(PROMPT, GREEDY).prompt is None
+    with pytest.raises(InvalidRequest) as caught:
+        runtime.generate(PROMPT, {"logprob_start_len": count + 1})
+    assert caught.value.field == "logprob_start_len"
+    assert_pages_add_up(runtime)

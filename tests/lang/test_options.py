@@ -26,7 +26,8 @@ def test_parameters_stand_in_sglang_s_order() -> None:
     positional = [p.name for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD]
     theirs = (
         "name max_tokens min_tokens n stop stop_token_ids stop_regex temperature top_p top_k min_p frequency_penalty "
-        "presence_penalty ignore_eos return_logprob top_logprobs_num dtype choices choices_method regex json_schema"
+        "presence_penalty ignore_eos return_logprob logprob_start_len top_logprobs_num return_text_in_logprobs dtype "
+        "choices choices_method regex json_schema"
     )
     assert positional == theirs.split()
 

@@ -25,11 +25,15 @@ LONG = SamplingParams(max_tokens=40, ignore_eos=True)
 class Bench:
     """An engine on the simulated model, checked after every step."""
 
-    def __init__(self, pages: int = 64, page_size: int = 4, step_tokens: int = 64, context: int | None = None) -> None:
+    def __init__(
+        self, pages: int = 64, page_size: int = 4, step_tokens: int = 64, context: int | None = None, depth: int = 1
+    ) -> None:
         self.cache = PrefixCache(pages, page_size)
         self.scheduler = Scheduler(self.cache, Limits(16, step_tokens, context or pages * page_size))
         self.executor = SimulatedExecutor(pages, page_size)
-        self.engine = Engine(self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]), WordCompiler())
+        self.engine = Engine(
+            self.scheduler, self.executor, LetterVocabulary(), frozenset([END_ID]), WordCompiler(), depth=depth
+        )
         self.scored: dict[int, ScoreCompletion] = {}
         self.failures: dict[int, Exception] = {}
         self.generated: dict[int, Completion] = {}

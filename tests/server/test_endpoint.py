@@ -101,8 +101,16 @@ def option_from_nothing(s: rx.ProgramState) -> None:
 
 @rx.function
 def several(s: rx.ProgramState) -> None:
-    s += "A name for a boat:" + rx.gen("cut", n=3, temperature=0.9, seed=7, logprobs=2)
+    s += "A name for a boat:" + rx.gen("cut", n=3, temperature=0.9, seed=7, logprobs=2, return_text_in_logprobs=True)
     s += " or" + rx.gen("more", seed=8, temperature=1.3, top_p=0.9, frequency_penalty=0.5, stop_token_ids=[300])
+
+
+@rx.function
+def scored_on_the_way(s: rx.ProgramState) -> None:
+    s += "The ti" + rx.gen("cut", n=2, logprob_start_len=0)
+    s += "de" + rx.gen(
+        "more", return_logprob=True, logprob_start_len=2, return_text_in_logprobs=True, stop_regex="[aeiou]"
+    )
 
 
 @rx.function
@@ -121,7 +129,8 @@ def appended(s: rx.ProgramState) -> None:
     s += " and" + rx.gen("more")
 
 
-PROGRAMS = [words_cut_by_forks, turns, options, from_nothing, option_from_nothing, several, constrained, appended]
+PROGRAMS = [words_cut_by_forks, turns, options, from_nothing, option_from_nothing, several, scored_on_the_way]
+PROGRAMS += [constrained, appended]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

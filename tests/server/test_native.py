@@ -120,6 +120,21 @@ def test_log_probabilities_are_given_by_token(http: httpx.Client) -> None:
     assert [best[0] for best in top] == shown
 
 
+def test_log_probabilities_come_with_texts_if_those_are_asked_for(http: httpx.Client) -> None:
+    body = {"text": "Once <|im_start|>é", "return_logprob": True, "top_logprobs_num": 2, "logprob_start_len": 0}
+    texts = {"return_text_in_logprobs": True}
+    plain, told = generate(http, **body)["meta_info"], generate(http, **body, **texts)["meta_info"]
+    for name in ("input_token_logprobs", "output_token_logprobs"):
+        assert [entry[:2] for entry in told[name]] == plain[name]
+    assert [[e[:2] for e in top] for top in told["output_top_logprobs"]] == plain["output_top_logprobs"]
+    assert "".join(text for _, _, text in told["input_token_logprobs"]) == "Once <|im_start|>\ufffd\ufffd"
+    streamed = chunks(http, PATH, {**body, **texts, "sampling_params": GREEDY, "incremental": True})
+    assert [e for chunk in streamed for e in chunk["meta_info"].get("output_token_logprobs", ())] == told[
+        "output_token_logprobs"
+    ]
+    assert streamed[-1]["meta_info"]["input_token_logprobs"] == told["input_token_logprobs"]
+
+
 def test_sampling_parameters_have_openais_names_too(http: httpx.Client) -> None:
     reply = generate(http, {"max_new_tokens": None, "max_tokens": 3}, text="One")
     assert len(reply["output_ids"]) == 3
@@ -144,7 +159,7 @@ def test_log_probabilities_of_the_prompt_are_those_of_a_run_without_a_cache(http
     for start in (0, 1, 20, 39, 40):
         warm = prompt_logprobs(http, ids, start)
         assert warm["input_token_logprobs"] == cold["input_token_logprobs"][start:]
-        assert warm["cached_tokens"] == 39, "the generation itself was not served from the cache"
+        assert warm["cached_tokens"] == max(start - 1, 0), "the logits that score a token are those of the one before"
     assert prompt_logprobs(http, other, 0)["input_token_logprobs"][:20] == cold["input_token_logprobs"][:20]
     behind = prompt_logprobs(http, other, 25)["input_token_logprobs"]
     http.post("/flush_cache")

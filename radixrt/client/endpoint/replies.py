@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Literal, TypeVar
 
@@ -20,6 +21,14 @@ class FinishReason(msgspec.Struct):
     matched: int | str | None = None
 
 
+class Entry(msgspec.Struct, array_like=True):
+    """A token's log-probability, and its text if that was asked for."""
+
+    logprob: float | None
+    token: int
+    text: str | None = None
+
+
 class Meta(msgspec.Struct):
     """`meta_info`."""
 
@@ -30,8 +39,9 @@ class Meta(msgspec.Struct):
     time_to_first_token: float = 0.0
     e2e_latency: float = 0.0
     context_ids: list[int] = []
-    output_token_logprobs: list[tuple[float, int]] = []
-    output_top_logprobs: list[list[tuple[float, int]]] = []
+    input_token_logprobs: list[Entry] | None = None
+    output_token_logprobs: list[Entry] = []
+    output_top_logprobs: list[list[Entry]] = []
 
 
 class Chunk(msgspec.Struct):
@@ -49,12 +59,14 @@ class Chunk(msgspec.Struct):
         if not self.text and not self.output_ids:
             return None
         meta = self.meta_info
-        tops = meta.output_top_logprobs or [[]] * len(meta.output_token_logprobs)
+        entries = meta.output_token_logprobs
+        tops = meta.output_top_logprobs or [[]] * len(entries)
         logprobs = tuple(
-            TokenLogprob(token, value, tuple((one, its) for its, one in top))
-            for (value, token), top in zip(meta.output_token_logprobs, tops, strict=True)
+            TokenLogprob(entry.token, entry.logprob or 0.0, tuple((one.token, one.logprob or 0.0) for one in top))
+            for entry, top in zip(entries, tops, strict=True)
         )
-        return Piece(0, node, self.index, self.text, pack(self.output_ids), logprobs)
+        texts = _texts(entries, *tops)
+        return Piece(0, node, self.index, self.text, pack(self.output_ids), logprobs, texts)
 
     def end(self, node: int, ids: list[int]) -> Finished | None:
         """The end of the choice, whose tokens are `ids`, if it is."""
@@ -64,6 +76,7 @@ class Chunk(msgspec.Struct):
             return None
         pairs = zip(ids, meta.context_ids, strict=False)
         kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        prompt = meta.input_token_logprobs if self.index == 0 else None
         return Finished(
             0,
             node,
@@ -75,7 +88,18 @@ class Chunk(msgspec.Struct):
             pack(meta.context_ids[kept:]),
             meta.time_to_first_token,
             meta.e2e_latency,
+            prompt=None if prompt is None else _scored(prompt),
+            token_texts=_texts(prompt or []),
         )
+
+
+def _scored(entries: Sequence[Entry]) -> ScoredTokens:
+    return ScoredTokens(pack(entry.token for entry in entries), tuple(entry.logprob for entry in entries))
+
+
+def _texts(*several: Sequence[Entry]) -> dict[int, str]:
+    """The texts that entries have, by token."""
+    return {entry.token: entry.text for entries in several for entry in entries if entry.text is not None}
 
 
 class ScoredText(msgspec.Struct):

@@ -33,13 +33,19 @@ def generate_body(params: SamplingParams) -> Body:
     """Beside the prompt, for `/generate`."""
     sampling: Body = msgspec.to_builtins(params)
     sampling["max_tokens"] = params.max_tokens
-    for name in ("constraint", "logprobs"):
+    for name in ("constraint", "logprobs", "logprob_start_len", "return_text_in_logprobs"):
         sampling.pop(name, None)
     if params.constraint is not None:
         sampling |= _constraint(params.constraint)
     body: Body = {"sampling_params": sampling, "stream": True, "incremental": True}
-    if params.logprobs is not None:
-        body |= {"return_logprob": True, "top_logprobs_num": params.logprobs}
+    if params.logprobs is not None or params.logprob_start_len >= 0:
+        # A server tells none of the prompt's log-probabilities without those of the output.
+        body |= {
+            "return_logprob": True,
+            "top_logprobs_num": params.logprobs or 0,
+            "logprob_start_len": params.logprob_start_len,
+            "return_text_in_logprobs": params.return_text_in_logprobs,
+        }
     return body
 
 

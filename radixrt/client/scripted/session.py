@@ -175,7 +175,8 @@ class ScriptedSession:
             if reply.delay:
                 yield reply.delay
             logprobs = () if top is None else _certain(piece, top)
-            self._on_event(Piece(0, node.id, choice, piece, ids_of(piece), logprobs))
+            texts = _texts(piece, node) if logprobs else {}
+            self._on_event(Piece(0, node.id, choice, piece, ids_of(piece), logprobs, texts))
         if reply.error is not None:
             self._fail(node.id, reply.error, choice)
             return
@@ -184,7 +185,11 @@ class ScriptedSession:
         text = "".join(reply.pieces)
         usage = Usage(len(context.prompt), cached, len(text) + reply.hidden_tokens)
         self._live[node.id].discard(choice)
-        self._on_event(Finished(0, node.id, choice, reply.reason, usage, kept=len(text)))
+        scored = _scored_prompt(context.prompt, node) if choice == 0 else None
+        texts = _texts(context.prompt, node) if scored is not None else {}
+        self._on_event(
+            Finished(0, node.id, choice, reply.reason, usage, kept=len(text), prompt=scored, token_texts=texts)
+        )
         if choice == 0:
             self._continue(node.id, context.with_text(text))
 
@@ -256,3 +261,18 @@ def _answer(answer: AnswerTo, request: Request) -> Answer:
 def _certain(text: str, top: int) -> tuple[TokenLogprob, ...]:
     """The log-probabilities of a text whose every token is the only one there could be."""
     return tuple(TokenLogprob(ord(letter), 0.0, ((ord(letter), 0.0),)[:top]) for letter in text)
+
+
+def _scored_prompt(prompt: str, node: TreeNode) -> ScoredTokens | None:
+    """What a gen is to tell of the tokens of its prompt: they are certain, too."""
+    start = -1 if node.sampling is None else node.sampling.logprob_start_len
+    if start < 0:
+        return None
+    logprobs = (None, *[0.0] * (len(prompt) - 1)) if prompt else ()
+    return ScoredTokens(ids_of(prompt[start:]), logprobs[start:])
+
+
+def _texts(text: str, node: TreeNode) -> dict[int, str]:
+    """What the tokens of `text` are written as, if the node wants to know."""
+    wanted = node.sampling is not None and node.sampling.return_text_in_logprobs
+    return {ord(letter): letter for letter in text} if wanted else {}

@@ -32,6 +32,8 @@ OTHERS: Mapping[str, Any] = {
     "ignore_eos": True,
     "constraint": Regex("[0-9]+"),
     "logprobs": 4,
+    "logprob_start_len": 5,
+    "return_text_in_logprobs": True,
 }
 CONSTRAINTS = [JsonSchema('{"type":"object","b":1,"a":2}'), JsonSchema("false"), JsonObject(), Choice(("a", "b"))]
 
@@ -49,6 +51,7 @@ def test_every_parameter_arrives() -> None:
         assert getattr(default, name) != value
     assert arrived(SamplingParams(**OTHERS)) == SamplingParams(**OTHERS)
     assert arrived(default) == default
+    assert arrived(SamplingParams(logprob_start_len=0)).logprob_start_len == 0
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS, ids=str)
