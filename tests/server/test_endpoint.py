@@ -19,6 +19,8 @@ from radixrt.errors import GenerationFailed, InvalidConstraint, InvalidRequest, 
 from radixrt.lang.roles import turn
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.terms import NO_TERMS, ProgramTerms
+from tests.lang.test_case_programs import PROGRAMS as CASES
+from tests.lang.test_case_programs import load
 from tests.server.conftest import RunningServer, worker_stats
 from tests.support.processes import wait_until
 
@@ -144,6 +146,12 @@ def test_a_program_says_the_same_on_a_server_as_on_a_runtime(
         told.append(seen(state, *(["more"] if program is appended else ["cut", "more"])))
     assert told[0]["metas"]["more"]["prompt_tokens"] > 3
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_program_in_sglangs_syntax_passes_its_check(path: Path, endpoint: RuntimeEndpoint) -> None:
+    program = load(path)
+    program.check(program.main(endpoint))
 
 
 @pytest.mark.parametrize("adds_text", [True, False])
