@@ -6,9 +6,9 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -30,6 +30,9 @@ from radixrt.kernels import fp8
 from radixrt.model.hf_config import parse_config
 from radixrt.model.loader import build_model
 from radixrt.worker.executor import ModelExecutor
+
+if TYPE_CHECKING:
+    import pytest
 
 ERROR_RATIO = 1.05
 """Of errors that ought to be equal: two orders of adding in bfloat16 differ by a few hundredths."""
@@ -54,6 +57,9 @@ class _Counted:
 
 def conformance(setting: Setting, kernels: str, dtype: str, found: Findings) -> None:
     """The conformance suite, on one backend in one dtype; of a tiny check only the operations on rows."""
+    # Imported here: where it is not installed, the other parts can do without.
+    import pytest
+
     on_cpu = setting.device == "cpu"
     if dtype.endswith("fp8") and not on_cpu and (reason := fp8.why_not("cuda")) is not None:
         found.note(f"conformance of {kernels} in fp8", f"not here: {reason}")
