@@ -218,6 +218,19 @@ def test_a_role_that_the_template_refuses_fails_where_it_is_read(endpoint: Runti
         state.text()
 
 
+async def test_a_program_written_with_async_def_runs_in_its_callers_loop(endpoint: RuntimeEndpoint) -> None:
+    @rx.function
+    async def program(s: rx.AsyncProgramState) -> None:
+        s += rx.user("Hi")
+        s += rx.assistant_begin()
+        word = await s.gen("word", max_tokens=3, ignore_eos=True, temperature=0)
+        s += rx.assistant_end()
+        assert await s.text() == f"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n{word}<|im_end|>\n"
+
+    states = await asyncio.gather(*(program.run_async(backend=endpoint) for _ in range(20)))
+    assert [state.error() for state in states] == [None] * 20
+
+
 def test_pieces_come_as_they_are_generated(endpoint: RuntimeEndpoint) -> None:
     @rx.function
     def program(s: rx.ProgramState) -> None:
