@@ -1,7 +1,4 @@
-"""The operations around attention and the linear maps, on the device: float32 inside, rounded once.
-
-Numbers of tokens are not specialised: Triton would compile a kernel anew for one, and for multiples of 16.
-"""
+"""The operations around attention and the linear maps, on the device: float32 inside, rounded once."""
 
 import triton
 import triton.language as tl
@@ -9,7 +6,7 @@ import triton.language as tl
 from radixrt.kernels.triton.rounding_kernels import rounded, widened
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 def rms_norm_rows(
     x,
     residual,
@@ -46,7 +43,7 @@ def rms_norm_rows(
     tl.store(out + packed, rounded(normed, out.dtype.element_ty, INTERPRETED), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 def silu_multiply_rows(
     gate_up,
     out,
@@ -71,7 +68,7 @@ def silu_multiply_rows(
     tl.store(packed, rounded(gate * sigmoid * up, out.dtype.element_ty, INTERPRETED), mask=inside)
 
 
-@triton.jit(do_not_specialize=["tokens"])
+@triton.jit
 def rotary_write(
     q,
     k,
