@@ -33,22 +33,33 @@ def bucket_for(layout: BatchLayout) -> int | None:
 
 
 class CudaCapture:
-    """Captures graphs that share the memory of what lies between their operations: one runs at a time."""
+    """Captures graphs that share the memory of what lies between their operations, and of results: one runs at a time.
+
+    Results, logits say, are as large as all else of a graph together; kept for each graph they would fill a device.
+    """
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
+        self._result: Tensor | None = None
 
     def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         # Kernels are compiled, and libraries take their workspace, before anything is recorded.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            run()
+            result = self._room_for(run())
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            logits = run()
-        return graph.replay, logits
+            result.copy_(run())
+        return graph.replay, result
+
+    def _room_for(self, like: Tensor) -> Tensor:
+        """Where a result of this shape goes; earlier graphs keep the smaller place that they were captured with."""
+        rows = len(like)
+        if self._result is None or len(self._result) < rows:
+            self._result = like.new_empty(1 << (rows - 1).bit_length(), *like.shape[1:])
+        return self._result[:rows]
 
 
 def filled_ids(token_ids: Tensor, bucket: int) -> Tensor:

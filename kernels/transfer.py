@@ -10,6 +10,9 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
+_ALIGNMENT = 16
+"""Bytes."""
+
 
 def send(arrays: Sequence[NDArray[Any]], device: torch.device, dtype: DTypeLike = np.int32) -> tuple[Tensor, ...]:
     """The arrays as flat tensors of `dtype` on the device, in one transfer that is only queued."""
@@ -19,10 +22,17 @@ def send(arrays: Sequence[NDArray[Any]], device: torch.device, dtype: DTypeLike 
 def send_joined(
     arrays: Sequence[NDArray[Any]], device: torch.device, dtype: DTypeLike = np.int32
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The same, behind the one tensor whose pieces they are."""
-    joined = np.concatenate([np.asarray(array, dtype=dtype).ravel() for array in arrays])
+    """The same, behind the one tensor whose pieces they are.
+
+    Each begins at a multiple of 16 bytes: for a pointer that does not, Triton compiles a kernel anew.
+    """
+    step = _ALIGNMENT // np.dtype(dtype).itemsize
+    starts = np.cumsum([0, *(-(-array.size // step) * step for array in arrays)]).tolist()
+    joined = np.zeros(starts[-1], dtype)
+    for start, array in zip(starts, arrays, strict=False):
+        joined[start : start + array.size] = array.ravel()
     buffer = on_device(torch.from_numpy(joined), device)
-    return buffer, buffer.split([array.size for array in arrays])
+    return buffer, tuple(buffer[start : start + array.size] for start, array in zip(starts, arrays, strict=False))
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:

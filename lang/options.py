@@ -17,8 +17,6 @@ from radixrt.errors import InvalidRequest
 from radixrt.lang.dtypes import written
 from radixrt.protocol.constraint import CONSTRAINT_NAMES, Regex, with_constraint
 from radixrt.protocol.sampling import MAX_TOP_LOGPROBS, SamplingParams, check
-from radixrt.text.regex.translate import full_match_pattern
-from radixrt.text.stop_patterns import stop_automaton
 
 if TYPE_CHECKING:
     from radixrt.lang.dtypes import DType
@@ -79,6 +77,8 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
         params = msgspec.structs.replace(params, max_tokens=params.min_tokens)
     check(params)
     if params.stop_regex:
+        from radixrt.text.stop_patterns import stop_automaton  # slow to import, and seldom wanted
+
         stop_automaton(params.stop_regex)
     return {name: getattr(params, name, value) for name, value in given.items()}
 
@@ -134,6 +134,8 @@ def _without_logprobs(options: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def _check_regex(pattern: str) -> None:
     """Raise `InvalidPattern` for a pattern that no backend could follow."""
+    from radixrt.text.regex.translate import full_match_pattern  # slow to import, and seldom wanted
+
     full_match_pattern(pattern)
 
 

@@ -48,6 +48,7 @@ __all__ = [
     "ContentRefused",
     "DeadlineExceeded",
     "DownloadFailed",
+    "Engine",
     "ForkGroup",
     "GenerationFailed",
     "InternalError",
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
     from radixrt.client.chat_apis.openai import OpenAI
     from radixrt.client.chat_apis.unserved import VertexAI, image, video
     from radixrt.client.endpoint.backend import RuntimeEndpoint
+    from radixrt.client.engine import Engine
     from radixrt.client.runtime import Runtime
     from radixrt.client.scripted.model import Scripted
     from radixrt.client.scripted.replies import Reply
@@ -147,6 +149,7 @@ else:
         "Anthropic": "radixrt.client.chat_apis.anthropic",
         "ChoicesDecision": "radixrt.lang",
         "ChoicesSamplingMethod": "radixrt.lang",
+        "Engine": "radixrt.client.engine",
         "ForkGroup": "radixrt.lang",
         "LiteLLM": "radixrt.client.chat_apis.litellm",
         "OpenAI": "radixrt.client.chat_apis.openai",

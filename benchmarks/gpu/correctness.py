@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -21,9 +26,13 @@ from benchmarks.gpu.models import (
     transformers_model,
 )
 from benchmarks.gpu.setting import ROOT, Setting
+from radixrt.kernels import fp8
 from radixrt.model.hf_config import parse_config
 from radixrt.model.loader import build_model
 from radixrt.worker.executor import ModelExecutor
+
+if TYPE_CHECKING:
+    import pytest
 
 ERROR_RATIO = 1.05
 """Of errors that ought to be equal: two orders of adding in bfloat16 differ by a few hundredths."""
@@ -48,29 +57,46 @@ class _Counted:
 
 def conformance(setting: Setting, kernels: str, dtype: str, found: Findings) -> None:
     """The conformance suite, on one backend in one dtype; of a tiny check only the operations on rows."""
-    backend = f"{kernels}-{dtype}" + ("" if setting.device == "cpu" else f"-{setting.device}")
+    # Imported here: where it is not installed, the other parts can do without.
+    import pytest
+
+    on_cpu = setting.device == "cpu"
+    if dtype.endswith("fp8") and not on_cpu and (reason := fp8.why_not("cuda")) is not None:
+        found.note(f"conformance of {kernels} in fp8", f"not here: {reason}")
+        return
+    backend = f"{kernels}-{dtype}" + ("" if on_cpu else "-cuda")
     what = f"conformance of {backend}"
     counted = _Counted(what, found)
     folder = ROOT / "tests" / "conformance"
-    suite = [str(folder / "test_fused.py"), "-k", backend] if setting.tiny else [str(folder), "-k", backend]
-    code = pytest.main(
-        [*suite, "-q", "-m", "not long", "-p", "no:cacheprovider", "--rootdir", str(ROOT)], plugins=[counted]
-    )
+    suite = folder / "test_fused.py" if setting.tiny else folder
+    # By itself: what the project's other tests want need not be installed, and a library's warnings are no failures.
+    alone = ["-c", os.devnull, "--rootdir", str(ROOT), "--confcutdir", str(folder), "--import-mode", "importlib"]
+    options = ["-q", "-p", "no:cacheprovider", "-W", "ignore", "-m", "not long", "-k", backend]
+    code = pytest.main([str(suite), *options, *alone], plugins=[counted])
     found.holds(what, f"{counted.passed} passed, {counted.failed} failed", counted.passed > 0 and int(code) == 0)
 
 
-def compile_flashinfer(setting: Setting, found: Findings) -> None:
-    """Have FlashInfer compile what the large shape takes, by a step with rows of every kind."""
+KINDS = {
+    "decode": [(1, 90, [0, 1, 2, 3, 4, 5]), (1, 60, [6, 7, 8, 9])],
+    "prefill": [(100, 150, list(range(10))), (60, 60, list(range(10, 14)))],
+    "cascade": [(1, 4100, [*range(256), 256 + n]) for n in range(3)],
+}
+"""Rows that each of FlashInfer's wrappers is for: new tokens, length of the sequence, its pages."""
+
+
+def compile_flashinfer(setting: Setting, kind: str, found: Findings) -> None:
+    """Have FlashInfer compile what the large shape takes, by a step of one kind."""
     fields = model_fields(LARGE, tiny=False) | {"num_hidden_layers": 1, "vocab_size": 1024}
     backend = setting.load("flashinfer", "bfloat16")
     model = random_model(fields, backend, 8192)
-    kv = backend.allocate_kv(model.kv_shape(520, PAGE_SIZE))
-    shared = list(range(256))
-    tables = [[*shared, 256], [*shared, 257], [*shared, 258], list(range(260, 266)), list(range(270, 280))]
-    layout = layout_of([1, 1, 1, 1, 100], [4100, 4100, 4100, 90, 150], tables)
+    kv = backend.allocate_kv(model.kv_shape(260, PAGE_SIZE))
+    sizes, contexts, tables = zip(*KINDS[kind], strict=True)
+    layout = layout_of(sizes, contexts, tables)
     tokens = int(layout.query_starts[-1])
-    logits = _forward(model, torch.arange(tokens) % 1024, layout, kv, torch.arange(tokens))
-    found.holds("a step with rows of every kind", "finite logits", bool(logits.isfinite().all()))
+    with caught_warnings("radixrt.kernels.flashinfer") as said:
+        logits = _forward(model, torch.arange(tokens) % 1024, layout, kv, torch.arange(tokens))
+    found.holds(f"a step of {kind}", "finite logits", bool(logits.isfinite().all()))
+    found.holds(f"a step of {kind}, computed by FlashInfer", "; ".join(said) or "yes", not said)
 
 
 def greedy(setting: Setting, kernels: str, found: Findings) -> None:
@@ -118,6 +144,19 @@ def logits(setting: Setting, kernels: str, found: Findings) -> None:
     found.note(f"bfloat16 logits' error, {LARGE} shape, transformers", their_error, "of their spread")
     found.note(f"bfloat16 logits' error, {LARGE} shape, {kernels}", our_error, "of their spread")
     found.at_most(f"error of {kernels} over that of transformers", our_error / their_error, "", ERROR_RATIO)
+
+
+@contextmanager
+def caught_warnings(logger: str) -> Iterator[list[str]]:
+    """What a logger and those below it warn of meanwhile."""
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger(logger).addHandler(handler)
+    try:
+        yield said
+    finally:
+        logging.getLogger(logger).removeHandler(handler)
 
 
 @torch.inference_mode()

@@ -1,4 +1,7 @@
-"""The operations around attention and the linear maps, on the device: float32 inside, rounded once."""
+"""The operations around attention and the linear maps, on the device: float32 inside, rounded once.
+
+Numbers of tokens are not specialised: Triton would compile a kernel anew for one, and for multiples of 16.
+"""
 
 import triton
 import triton.language as tl
@@ -6,7 +9,7 @@ import triton.language as tl
 from radixrt.kernels.triton.rounding_kernels import rounded, widened
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def rms_norm_rows(
     x,
     residual,
@@ -43,7 +46,7 @@ def rms_norm_rows(
     tl.store(out + packed, rounded(normed, out.dtype.element_ty, INTERPRETED), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def silu_multiply_rows(
     gate_up,
     out,
@@ -68,7 +71,7 @@ def silu_multiply_rows(
     tl.store(packed, rounded(gate * sigmoid * up, out.dtype.element_ty, INTERPRETED), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def rotary_write(
     q,
     k,

@@ -215,8 +215,8 @@ class TritonSampler:
         logits = _by_rows(logits)
         count, width = logits.shape
         which, wanted = self._send(wanting, np.minimum(rows.rows["logprobs"][wanting], vocabulary))
-        doubles = torch.zeros(count, 1 + most, dtype=torch.float64, device=self._device)
-        logprobs, best_logprobs = doubles.view(-1)[:count], doubles.view(-1)[count:]
+        logprobs = torch.zeros(count, dtype=torch.float64, device=self._device)
+        best_logprobs = torch.zeros(count, most, dtype=torch.float64, device=self._device)
         best = torch.zeros(count, most, dtype=torch.int32, device=self._device)
         log_probabilities[(len(wanting),)](
             logits,
@@ -234,7 +234,7 @@ class TritonSampler:
             enable_fp_fusion=True,
             num_warps=8,
         )
-        return logprobs, best, best_logprobs.view(count, most)
+        return logprobs, best, best_logprobs
 
     def _send(self, *arrays: NDArray[np.generic]) -> tuple[Tensor, ...]:
         """As int32 on the device, in one transfer."""

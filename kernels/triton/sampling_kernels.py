@@ -47,7 +47,7 @@ def penalise(logits, rows, penalties, counts, vocabulary, TOKENS: tl.constexpr):
     tl.store(place, _narrowed(value), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def add_biases(logits, rows, tokens, biases, count, vocabulary, IDS: tl.constexpr):
     """`biases[i]` to the logit of `tokens[i]` in row `rows[i]`."""
     index = tl.program_id(0) * IDS + tl.arange(0, IDS)
@@ -66,7 +66,7 @@ def _narrowed(value):
     return tl.where(value == float("-inf"), value, kept).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def forbid(logits, rows, tokens, count, vocabulary, IDS: tl.constexpr):
     """-infinity to the logit of `tokens[i]` in row `rows[i]`."""
     index = tl.program_id(0) * IDS + tl.arange(0, IDS)

@@ -30,7 +30,7 @@ def test_every_part_runs_on_tiny_shapes(tmp_path: Path, monkeypatch: pytest.Monk
     assert done.returncode == 0, done.stdout
     results = json.loads(out.read_text())
     parts = {part["part"]: part for part in results["parts"]}
-    expected = {"machine", *(f"{name} reference" for name in MEASURED)}
+    expected = {"backends", "machine", *(f"{name} reference" for name in MEASURED)}
     monkeypatch.setenv(INTERPRET, "1")
     if why_not("cpu") is None:
         expected |= {"conformance triton float32", "greedy triton"}
@@ -38,7 +38,7 @@ def test_every_part_runs_on_tiny_shapes(tmp_path: Path, monkeypatch: pytest.Monk
     for part in parts.values():
         assert part["fault"] is None
         assert part["findings"], f"{part['part']} found nothing"
-    assert any(missing["what"] == "flashinfer kernels" for missing in results["missing"])
+    assert "not here: not on a CPU" in [finding["value"] for finding in parts["backends"]["findings"]]
 
 
 def hangs(found: Findings) -> None:

@@ -117,10 +117,11 @@ def random() -> torch.Generator:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of what is slow, each set of a test's other parameters is taken in one dtype (or fp8), in turn; the rest is long.
+    """Of what is slow, a test's other parameters are taken in one dtype (or fp8) each, in turn; the rest is long.
 
-    Slow are an interpreted backend, of whose sets, if they are a dozen or more, a third is taken, and the row rule's
-    long sequences on `reference`, which reads keys of any dtype in float32.
+    Slow are an interpreted backend, of whose sets of parameters, if they are a dozen or more, a third is taken; a
+    GPU's, which compile kernels for nearly every set; and the row rule's long sequences on `reference`, which reads
+    keys of any dtype in float32.
     """
     tests: dict[tuple[Callable[..., object], str], dict[Choice, list[pytest.Item]]] = defaultdict(
         lambda: defaultdict(list)
@@ -129,7 +130,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             parameters = item.callspec.params
             choice = parameters.get("backend") or parameters.get("exact_backend")
-            if isinstance(choice, Choice) and (choice.interpreted or _is_slow_on_reference(item, choice)):
+            if isinstance(choice, Choice) and _is_slow(item, choice):
                 tests[item.function, choice.name][choice].append(item)
     for (function, _), by_choice in tests.items():
         # Drawn for each test, so that turns do not fall in step with any one parameter.
@@ -145,5 +146,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker("long")
 
 
-def _is_slow_on_reference(item: pytest.Item, choice: Choice) -> bool:
-    return choice.name == "reference" and item.path.stem == "test_attention_bits"
+def _is_slow(item: pytest.Item, choice: Choice) -> bool:
+    row_rule = item.path.stem == "test_attention_bits"
+    return choice.interpreted or choice.device == "cuda" or (choice.name == "reference" and row_rule)

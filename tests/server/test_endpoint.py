@@ -19,6 +19,8 @@ from radixrt.errors import GenerationFailed, InvalidConstraint, InvalidRequest, 
 from radixrt.lang.roles import turn
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.terms import NO_TERMS, ProgramTerms
+from tests.lang.test_case_programs import PROGRAMS as CASES
+from tests.lang.test_case_programs import load
 from tests.server.conftest import RunningServer, worker_stats
 from tests.support.processes import wait_until
 
@@ -146,6 +148,12 @@ def test_a_program_says_the_same_on_a_server_as_on_a_runtime(
     assert told[0] == told[1]
 
 
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_program_in_sglangs_syntax_passes_its_check(path: Path, endpoint: RuntimeEndpoint) -> None:
+    program = load(path)
+    program.check(program.main(endpoint))
+
+
 @pytest.mark.parametrize("adds_text", [True, False])
 def test_the_prefix_of_a_fork_is_computed_once(
     adds_text: bool, endpoint: RuntimeEndpoint, server: RunningServer
@@ -208,6 +216,19 @@ def test_a_role_that_the_template_refuses_fails_where_it_is_read(endpoint: Runti
     state = program.run(backend=endpoint)
     with pytest.raises((InvalidRequest, GenerationFailed), match="no such role!"):
         state.text()
+
+
+async def test_a_program_written_with_async_def_runs_in_its_callers_loop(endpoint: RuntimeEndpoint) -> None:
+    @rx.function
+    async def program(s: rx.AsyncProgramState) -> None:
+        s += rx.user("Hi")
+        s += rx.assistant_begin()
+        word = await s.gen("word", max_tokens=3, ignore_eos=True, temperature=0)
+        s += rx.assistant_end()
+        assert await s.text() == f"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n{word}<|im_end|>\n"
+
+    states = await asyncio.gather(*(program.run_async(backend=endpoint) for _ in range(20)))
+    assert [state.error() for state in states] == [None] * 20
 
 
 def test_pieces_come_as_they_are_generated(endpoint: RuntimeEndpoint) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +40,15 @@ class Hangup(Exception):
 Respond: TypeAlias = Callable[[Sent], Answer]
 
 
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client may hang up whenever it has what it wanted.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class ChatServer:
     """Runs in threads of its own; leaving `with` ends it."""
 
@@ -48,8 +58,7 @@ class ChatServer:
         self.busy = 0
         self.most_busy = 0
         self._lock = threading.Lock()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._http.daemon_threads = False
+        self._http = _Quiet(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02})
 

@@ -96,6 +96,21 @@ def test_branches_of_a_fork_point_share_its_tokens() -> None:
     assert harness.executor.rows_written == 30 + 5 * 6
 
 
+@pytest.mark.parametrize("own", [1, 0])
+def test_a_fork_of_64_branches_computes_2000_shared_tokens_once(own: int) -> None:
+    """Rows that the kernels write. A branch without tokens of its own computes the last shared one for its logits."""
+    harness = Harness(pages=1024)
+    shared = [number * number % 251 for number in range(2000)]
+    params = [SamplingParams(seed=number, max_tokens=3, ignore_eos=True) for number in range(64)]
+    branches = [node(2 + i, 1, [i] * own, params[i]) for i in range(64)]
+    harness.submit(node(1, None, shared, None), *branches)
+    harness.run()
+    assert all(isinstance(harness.ends(branch.id)[0], Finished) for branch in branches)
+    # Of what a branch generates, the last token is never computed.
+    unique = 2000 + 64 * (own + 2)
+    assert 2000 < harness.executor.rows_written <= 1.01 * unique + 64 * (1 - own)
+
+
 def test_children_continue_choice_0() -> None:
     harness = Harness()
     params = SamplingParams(max_tokens=5, n=3, seed=4, ignore_eos=True)

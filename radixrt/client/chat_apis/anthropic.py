@@ -100,7 +100,7 @@ class _Messages:
         reading = _Reading(_trailing_space(call.conversation.text))
         async with aclosing(self.line.events("/v1/messages", body)) as events:
             async for event in events:
-                for said in reading.events(parsed("Anthropic", event.data)):
+                for said in reading.events(parsed("Anthropic", event)):
                     yield said
 
     async def close(self) -> None:

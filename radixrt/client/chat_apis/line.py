@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from radixrt.client.chat_apis.refusals import error_of, worth_a_retry
-from radixrt.client.chat_apis.sse import ServerEvent, server_events
+from radixrt.client.sse import EventReader
 from radixrt.errors import ApiUnavailable, InvalidRequest
 
 _FIRST_PAUSE = 0.5
@@ -48,15 +48,17 @@ class Line:
         self._max_retries = max_retries
         self._client: httpx.AsyncClient | None = None
 
-    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[ServerEvent, None]:
-        """POST `body` and tell the events of the reply. Tries again until the reply begins, then no more.
+    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+        """POST `body`; the data of each event of the reply. Tries again until the reply begins, then no more.
 
         Raises as `api.ChatApi.stream`.
         """
         response = await self._begin(path, body)
+        reader = EventReader()
         try:
-            async for event in server_events(response.aiter_bytes()):
-                yield event
+            async for chunk in response.aiter_bytes():
+                for event in reader.feed(chunk):
+                    yield event
         except httpx.HTTPError as error:
             raise ApiUnavailable(f"{self._name} broke its reply off: {_said(error)}") from error
         finally:

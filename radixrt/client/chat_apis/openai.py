@@ -23,7 +23,7 @@ Prefill: TypeAlias = Literal["continue_final_message", "last_message"]
 being the last (llama.cpp, many hosts)."""
 
 _CONSTRAINTS = frozenset({"json_schema", "json_object"})
-_DONE = "[DONE]"
+_DONE = b"[DONE]"
 
 
 class OpenAI(ApiBackend):
@@ -115,9 +115,9 @@ class _Route:
         )
         async with aclosing(self.line.events(path, body)) as events:
             async for event in events:
-                if event.data == _DONE:
+                if event == _DONE:
                     return
-                for said in events_of("OpenAI", parsed("OpenAI", event.data)):
+                for said in events_of("OpenAI", parsed("OpenAI", event)):
                     yield said
 
     async def close(self) -> None:
@@ -130,14 +130,14 @@ class _Route:
         return body
 
 
-def parsed(api: str, data: str) -> Mapping[str, Any]:
+def parsed(api: str, data: bytes) -> Mapping[str, Any]:
     """An event's JSON object. Raises `ApiUnavailable` for what is none: it is another kind of server, or broken."""
     try:
         value = json.loads(data)
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise ApiUnavailable(f"{api} sent what is no event of its API: {data[:200]!r}")
+        raise ApiUnavailable(f"{api} sent what is no event of its API: {data[:200].decode(errors='replace')!r}")
     return value
 
 

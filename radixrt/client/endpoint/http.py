@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from radixrt.client.endpoint.errors import error_of_reply
-from radixrt.client.endpoint.sse import EventReader
+from radixrt.client.sse import EventReader
 from radixrt.errors import InvalidRequest, WorkerUnavailable
 
 if TYPE_CHECKING:

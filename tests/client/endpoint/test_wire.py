@@ -13,7 +13,6 @@ import pytest
 import radixrt as rx
 from radixrt.client.endpoint.backend import RuntimeEndpoint
 from radixrt.client.endpoint.errors import error_of_reply
-from radixrt.client.endpoint.sse import EventReader
 from radixrt.errors import (
     GenerationFailed,
     InternalError,
@@ -166,11 +165,3 @@ def test_a_refusal_becomes_the_error_that_it_was(
     body = json.dumps({"error": {"message": "so it is", "type": "x", "param": None, **error}}).encode()
     made = error_of_reply(status, body, "http://here/generate")
     assert (type(made), made.message, made.field) == (kind, "so it is", field)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_events_are_read_however_they_were_cut(size: int) -> None:
-    data = b': a comment\n\ndata: {"a": 1}\r\n\r\nevent: x\ndata:{"b": "\\n"}\n\ndata: [DONE]\n\n'
-    reader = EventReader()
-    read = [event for start in range(0, len(data), size) for event in reader.feed(data[start : start + size])]
-    assert read == [b'{"a": 1}', b'{"b": "\\n"}', b"[DONE]"]
