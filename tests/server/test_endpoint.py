@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from radixrt.client.endpoint.backend import RuntimeEndpoint
 from radixrt.client.endpoint.requests import prompt_body
 from radixrt.client.endpoint.session import EndpointSession
 from radixrt.client.runtime import Runtime
-from radixrt.errors import GenerationFailed, InvalidConstraint, InvalidRequest, PromptTooLong
+from radixrt.errors import GenerationFailed, InvalidConstraint, InvalidRequest, PromptTooLong, WorkerUnavailable
 from radixrt.lang.roles import turn
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.terms import NO_TERMS, ProgramTerms
@@ -200,11 +203,35 @@ def test_turns_are_asked_for_once_and_only_to_be_shown(endpoint: RuntimeEndpoint
     before = asked()
     states = [program.run(6, backend=endpoint) for _ in range(2)]
     assert states[0].messages()[0] == {"role": "user", "content": "Question 0"}
-    assert asked() == before, "a `+=` waited for the server"
     begin = "<|im_start|>user\nQuestion 0<|im_end|>\n<|im_start|>assistant\nAnswer<|im_end|>\n"
     assert [state.text().startswith(begin) for state in states] == [True, True]
     assert program.run(3, backend=endpoint).text().count("<|im_start|>") == 6
     assert asked() == before + 1
+
+
+def test_appending_turns_does_not_wait_for_the_server() -> None:
+    """It never answers."""
+
+    @rx.function
+    def program(s: rx.ProgramState) -> None:
+        s += rx.user("Question") + rx.assistant("Answer")
+
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        with RuntimeEndpoint(f"http://127.0.0.1:{mute.getsockname()[1]}") as endpoint:
+            state = program.run(backend=endpoint)
+            assert state.messages()[1] == {"role": "assistant", "content": "Answer"}
+        with pytest.raises(WorkerUnavailable):
+            state.text()
+
+
+def test_a_state_shows_its_turns_when_its_backend_is_closed(server: RunningServer) -> None:
+    @rx.function
+    def program(s: rx.ProgramState) -> None:
+        s += rx.user("Hi") + rx.assistant(rx.gen("text", max_tokens=2)) + rx.user("Bye")
+
+    with RuntimeEndpoint(server.url) as endpoint:
+        state = program.run(backend=endpoint)
+    assert state.text().endswith("<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n")
 
 
 @pytest.mark.parametrize("with_gen", [False, True])
@@ -276,6 +303,25 @@ async def test_coroutines_of_any_loop_may_call(endpoint: RuntimeEndpoint) -> Non
     assert "".join(pieces) == replies[0].text
     scores = await endpoint.ascore([65, 66, 67])
     assert scores.tokens.ids.tolist() == [65, 66, 67]
+
+
+def test_a_forked_process_has_connections_of_its_own(server: RunningServer) -> None:
+    """In a fresh interpreter: this one has threads, which a fork does not keep."""
+    code = f"""
+import os
+import radixrt as rx
+
+endpoint = rx.RuntimeEndpoint({server.url!r})
+before = endpoint.generate([65], {{"max_tokens": 2, "temperature": 0}}).text
+child = os.fork()
+assert endpoint.generate([65], {{"max_tokens": 2, "temperature": 0}}).text == before
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+endpoint.close()
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_server_tells_what_it_runs(endpoint: RuntimeEndpoint, server: RunningServer) -> None:

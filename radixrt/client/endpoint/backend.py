@@ -14,18 +14,21 @@ import msgspec
 from radixrt.client.backend import RUNTIME
 from radixrt.client.calls import PlainCalls
 from radixrt.client.endpoint.http import Http
-from radixrt.client.endpoint.replies import decoded
+from radixrt.client.endpoint.replies import TurnsTold, decoded
 from radixrt.client.endpoint.session import EndpointSession
-from radixrt.client.endpoint.turns import Question, TurnTable
-from radixrt.client.loop import shared_loop
+from radixrt.client.endpoint.turns import TurnTable
+from radixrt.client.loop import EventLoop, shared_loop
 from radixrt.client.results import PromptScores
 from radixrt.client.scoring import score_segments
-from radixrt.errors import RadixError, WorkerUnavailable
+from radixrt.errors import InvalidRequest, WorkerUnavailable
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.messages import Stats
 from radixrt.protocol.packing import unpack
 from radixrt.protocol.segments import Segment
 from radixrt.protocol.terms import NO_TERMS, ProgramTerms
+
+_LAST_TURNS_SECONDS = 1.0
+"""What programs left unknown of their turns may be told so long after the endpoint was closed."""
 
 
 class _ServerInfo(msgspec.Struct):
@@ -62,11 +65,10 @@ class RuntimeEndpoint(PlainCalls):
         Raises `InvalidRequest` for a wrong URL or key.
         """
         self.http = Http(base_url, api_key, connect_seconds, max_connections)
-        self._loop = shared_loop()
-        self._turns = TurnTable(lambda question: self.http.post_here("/turns", question._asdict()))
-        self._prefetch: asyncio.Task[None] | None = None
+        self._turns = TurnTable(lambda: self._loop.run(self._fetched_turns()))
+        self._fetching: asyncio.Task[None] | None = None
         self._sessions: set[EndpointSession] = set()
-        self._closed: RadixError | None = None
+        self._closed = False
 
     def __enter__(self) -> RuntimeEndpoint:
         return self
@@ -102,8 +104,7 @@ class RuntimeEndpoint(PlainCalls):
 
     def open_program(self, on_event: Callable[[TextEvent], None], terms: ProgramTerms = NO_TERMS) -> EndpointSession:
         """Open a program; see `client.backend.Backend`. Called on the event loop's thread."""
-        if self._closed is not None:
-            raise self._closed
+        self._check_open()
         session = EndpointSession(self, on_event, terms)
         self._sessions.add(session)
         return session
@@ -114,12 +115,19 @@ class RuntimeEndpoint(PlainCalls):
 
     def prefetch_turns(self) -> None:
         """See `session.Host`."""
-        if self._prefetch is None and (question := self._turns.question()) is not None:
-            self._prefetch = self._loop.loop.create_task(self._fetch_turns(question))
+        if self._fetching is None and self._turns.question() is not None:
+            self._fetching = asyncio.create_task(self._fetch_turns())
+            # Who reads the text asks again, and is told what was the matter.
+            self._fetching.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def forget(self, session: EndpointSession) -> None:
         """See `session.Host`."""
         self._sessions.discard(session)
+
+    @property
+    def _loop(self) -> EventLoop:  # type: ignore[override]
+        """Asked for anew each time: after `os.fork` the child has a loop of its own."""
+        return shared_loop()
 
     def _unpack(self, packed: bytes) -> array[int]:
         return unpack(packed)
@@ -128,24 +136,47 @@ class RuntimeEndpoint(PlainCalls):
         return await score_segments(self.open_program, segments, start, self._unpack)
 
     def _ask(self, request: Coroutine[Any, Any, bytes]) -> bytes:
-        if self._closed is not None:
-            request.close()
-            raise self._closed
-        return self._loop.run(request)
+        return self._loop.run(self._while_open(request))
 
-    async def _fetch_turns(self, question: Question) -> None:
+    async def _while_open(self, request: Coroutine[Any, Any, bytes]) -> bytes:
+        with contextlib.closing(request):  # Never awaited, it would complain.
+            self._check_open()
+            return await request
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise _closed()
+
+    async def _fetched_turns(self) -> None:
+        """Wait until all turns are known that were noted. Raises what asking for them raises."""
+        self._check_open()
+        self.prefetch_turns()
+        if self._fetching is not None:
+            await asyncio.shield(self._fetching)
+
+    async def _fetch_turns(self) -> None:
         try:
-            # Who reads the text asks again, and is told what is the matter.
-            with contextlib.suppress(RadixError):
-                self._turns.learn(question, await self.http.post("/turns", question._asdict()))
+            while (question := self._turns.question()) is not None:
+                try:
+                    reply = await self.http.post("/turns", question._asdict())
+                except InvalidRequest as error:
+                    self._turns.refuse(question, error)
+                else:
+                    self._turns.learn(question, decoded(reply, TurnsTold))
         finally:
-            self._prefetch = None
+            self._fetching = None
 
     async def _close(self) -> None:
-        if self._closed is None:
-            self._closed = WorkerUnavailable("the endpoint was closed")
+        if not self._closed:
+            self._closed = True
             for session in list(self._sessions):
-                session.lose(self._closed)
-            if self._prefetch is not None:
-                self._prefetch.cancel()
+                session.lose(_closed())
+            if (fetching := self._fetching) is not None:
+                # States outlive their backend, and somebody may still read their text.
+                await asyncio.wait([fetching], timeout=_LAST_TURNS_SECONDS)
+                fetching.cancel()
             await self.http.aclose()
+
+
+def _closed() -> WorkerUnavailable:
+    return WorkerUnavailable("the endpoint was closed")

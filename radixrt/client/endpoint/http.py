@@ -39,8 +39,7 @@ class Http:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._connect_seconds = connect_seconds
         self._max_connections = max_connections
-        self._async: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
-        self._sync: httpx.Client | None = None
+        self._opened: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
     async def get(self, path: str) -> bytes:
         """The body of a reply."""
@@ -52,16 +51,6 @@ class Http:
         """The body of the reply to `body` as JSON."""
         with self._failures():
             response = await self._client().post(path, content=_json(body))
-        return self._checked(response)
-
-    def post_here(self, path: str, body: Any) -> bytes:
-        """`post` in this thread, which waits for it."""
-        if self._sync is None:
-            import httpx  # slow to import
-
-            self._sync = httpx.Client(**self._options())
-        with self._failures():
-            response = self._sync.post(path, content=_json(body))
         return self._checked(response)
 
     async def events(self, path: str, body: Any) -> AsyncGenerator[bytes, None]:
@@ -84,30 +73,24 @@ class Http:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        if self._async is not None and self._async[0] is asyncio.get_running_loop():
-            await self._async[1].aclose()
-        if self._sync is not None:
-            self._sync.close()
+        if self._opened is not None and self._opened[0] is asyncio.get_running_loop():
+            await self._opened[1].aclose()
 
     def _client(self) -> httpx.AsyncClient:
         """The client of this event loop: after `os.fork` the child has a loop of its own, and connections too."""
         loop = asyncio.get_running_loop()
-        if self._async is None or self._async[0] is not loop:
+        if self._opened is None or self._opened[0] is not loop:
             import httpx  # slow to import
 
-            self._async = (loop, httpx.AsyncClient(**self._options()))
-        return self._async[1]
-
-    def _options(self) -> dict[str, Any]:
-        import httpx
-
-        return {
-            "base_url": self.base_url,
-            "headers": self._headers,
-            # A request may wait in the server's queue for as long as it takes.
-            "timeout": httpx.Timeout(None, connect=self._connect_seconds),
-            "limits": httpx.Limits(max_connections=self._max_connections),
-        }
+            client = httpx.AsyncClient(
+                base_url=self.base_url,
+                headers=self._headers,
+                # A request may wait in the server's queue for as long as it takes.
+                timeout=httpx.Timeout(None, connect=self._connect_seconds),
+                limits=httpx.Limits(max_connections=self._max_connections),
+            )
+            self._opened = (loop, client)
+        return self._opened[1]
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

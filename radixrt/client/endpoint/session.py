@@ -93,6 +93,7 @@ class EndpointSession:
     def close(self) -> None:
         """End the program: requests on their way are cancelled, which ends them in the server."""
         self._closed = True
+        self._host.prefetch_turns()
         for task in self._tasks.values():
             task.cancel()
         self._host.forget(self)
@@ -199,7 +200,7 @@ class EndpointSession:
 
     def _fail(self, node: EndpointNode, error: RadixError) -> None:
         """End what is live of a node, and all that waits for it."""
-        if node.end is None:
+        if not isinstance(node.end, Generated | Chosen):
             node.error = error
         if (task := self._tasks.get(node)) is not None and task is not asyncio.current_task():
             task.cancel()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 from radixrt.client.endpoint.errors import error_of_body
-from radixrt.client.endpoint.replies import Turn, TurnsTold, decoded
+from radixrt.client.endpoint.replies import Turn, TurnsTold
 from radixrt.errors import RadixError
 
 Roles: TypeAlias = tuple[str, ...]
@@ -25,13 +25,13 @@ class Question(NamedTuple):
 class TurnTable:
     """Turns by the roles of their conversation up to them. May be used from any thread.
 
-    A program notes each turn that it begins or ends, without asking. Who reads the first text of a conversation asks
-    for all its turns at once, unless they are here by then.
+    A program notes each turn that it begins or ends, without asking. Who reads the text of one that is not known by
+    then has all that were noted asked for.
     """
 
-    def __init__(self, ask: Callable[[Question], bytes]) -> None:
-        """`ask`: what gives the server's reply to a question."""
-        self._ask = ask
+    def __init__(self, fetch: Callable[[], None]) -> None:
+        """`fetch`: what has the server asked each `question`, and the table `learn` the answers, before it returns."""
+        self._fetch = fetch
         self._lock = threading.Lock()
         self._known: dict[Roles, Turn | RadixError] = {}
         self._noted: dict[Roles, None] = {}
@@ -48,31 +48,36 @@ class TurnTable:
                 self._noted[roles] = None
         return _edge(known, edge) if isinstance(known, Turn) else partial(self._read, roles, edge)
 
-    def question(self, beginning: Roles = ()) -> Question | None:
-        """What to ask of the longest conversation that was noted and begins so; None if there is none."""
+    def question(self) -> Question | None:
+        """What to ask of the longest conversation that was noted; None if all is known."""
         with self._lock:
-            noted = (roles for roles in self._noted if roles[: len(beginning)] == beginning)
-            roles = max(noted, key=len, default=())
+            roles = max(self._noted, key=len, default=())
             missing = (length for length in range(len(roles)) if roles[: length + 1] not in self._known)
             start = next(missing, None)
         return None if start is None else Question(roles, start)
 
-    def learn(self, question: Question, reply: bytes) -> None:
-        """Take in the server's reply to a question. Raises `InternalError` for what is none."""
-        told = decoded(reply, TurnsTold)
+    def learn(self, question: Question, told: TurnsTold) -> None:
+        """Take in the server's answer to a question."""
+        self._learn(question, told.turns, None if told.error is None else error_of_body(told.error))
+
+    def refuse(self, question: Question, error: RadixError) -> None:
+        """The server does not answer such a question: who reads what it asks for is told why."""
+        self._learn(question, [], error)
+
+    def _learn(self, question: Question, turns: list[Turn], error: RadixError | None) -> None:
         roles, start = question
         with self._lock:
-            for length, turn in enumerate(told.turns, start + 1):
+            for length, turn in enumerate(turns, start + 1):
                 self._known[roles[:length]] = turn
-            if told.error is not None:
-                for length in range(start + len(told.turns) + 1, len(roles) + 1):
-                    self._known[roles[:length]] = error_of_body(told.error)
-            for roles in [noted for noted in self._noted if noted in self._known]:
-                del self._noted[roles]
+            if error is not None:
+                for length in range(start + len(turns) + 1, len(roles) + 1):
+                    self._known[roles[:length]] = error
+            for noted in [roles for roles in self._noted if roles in self._known]:
+                del self._noted[noted]
 
     def _read(self, roles: Roles, edge: Literal["begin", "end"]) -> str:
-        if (question := self.question(roles)) is not None:
-            self.learn(question, self._ask(question))
+        if roles not in self._known:
+            self._fetch()
         known = self._known[roles]
         if isinstance(known, RadixError):
             raise type(known)(known.message, field="role")
