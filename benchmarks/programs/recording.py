@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from benchmarks.programs.shape import Shape, Tool
 from benchmarks.programs.texts import Texts
+from radixrt.client.backend import EVERYTHING
 from radixrt.client.connection import ProgramLine, WorkerConnection
 from radixrt.client.loop import shared_loop
 from radixrt.client.session import TextSession
@@ -80,6 +81,9 @@ def record(shape: Shape, runs: int, seed: int, worker: Worker, frontend: Fronten
 
 class Recorder:
     """A `client.backend.Backend` in this process, for one run at a time."""
+
+    name = "Recorder"
+    capabilities = EVERYTHING
 
     def __init__(self, worker: Worker, frontend: Frontend) -> None:
         self._programs = worker.programs

@@ -43,8 +43,8 @@ def routes(parts: Parts) -> APIRouter:
     @router.get("/server_info")
     async def server_info() -> Response:
         """What runs here, and its limits."""
-        usable = supervisor.state == "ready"
         stats = await _stats(parts)
+        usable = supervisor.state == "ready"  # asked behind the last wait: a worker may end in any
         return json_reply(
             {
                 "state": supervisor.state,
