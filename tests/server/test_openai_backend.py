@@ -67,6 +67,46 @@ def test_plain_text_runs_on_the_completions_route(http: httpx.Client, server: Ru
     assert s["x"] == [choice["text"] for choice in reply["choices"]]
 
 
+def test_log_probabilities_are_those_of_the_route(
+    http: httpx.Client, server: RunningServer, backend: rx.OpenAI
+) -> None:
+    s = ask.run(backend=backend, temperature=0, max_tokens=4, logprobs=2)
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0}
+    reply = http.post("/v1/chat/completions", json={**body, "logprobs": True, "top_logprobs": 2}).json()
+    told = reply["choices"][0]["logprobs"]["content"]
+    assert len(told) == 4
+    meta = s.get_meta_info("hi")
+    assert isinstance(meta, dict)
+    assert [(value, text) for value, _, text in meta["output_token_logprobs"]] == [
+        (entry["logprob"], entry["token"]) for entry in told
+    ]
+    assert [[(value, text) for value, _, text in top] for top in meta["output_top_logprobs"]] == [
+        [(entry["logprob"], entry["token"]) for entry in entries["top_logprobs"]] for entries in told
+    ]
+    numbers = {token: text for _, token, text in meta["output_token_logprobs"]}
+    assert all(token < 0 for token in numbers)
+    assert len(set(numbers.values())) == len(numbers)
+
+
+def test_log_probabilities_of_plain_text_too(http: httpx.Client, server: RunningServer) -> None:
+    @rx.function
+    def program(s: rx.ProgramState) -> None:
+        s += "Once upon a" + rx.gen("x", max_tokens=4, logprobs=2)
+
+    with rx.OpenAI("tiny", base_url=server.url + "/v1", is_chat_model=False) as backend:
+        meta = program.run(backend=backend, temperature=0).get_meta_info("x")
+    reply = http.post(
+        "/v1/completions", json={"prompt": "Once upon a", "max_tokens": 4, "temperature": 0, "logprobs": 2}
+    ).json()
+    told = reply["choices"][0]["logprobs"]
+    assert isinstance(meta, dict)
+    assert [text for _, _, text in meta["output_token_logprobs"]] == told["tokens"]
+    assert [value for value, _, _ in meta["output_token_logprobs"]] == told["token_logprobs"]
+    for ours, theirs in zip(meta["output_top_logprobs"], told["top_logprobs"], strict=True):
+        assert {text: value for value, _, text in ours} == theirs
+        assert ours[0][0] == max(theirs.values())
+
+
 @rx.function
 def ask(s: rx.ProgramState) -> None:
     s += rx.user("Hello") + rx.assistant(rx.gen("hi"))

@@ -38,7 +38,9 @@ class Ahead:
 
         That is so if its end was not written, or if it is to be sampled in another way.
         """
-        if sampling.n > 1 or sampling.constraint is not None or _drawn(sampling) != _drawn(self.sampling):
+        if sampling.n > 1 or sampling.constraint is not None or sampling.logprobs is not None:
+            return None
+        if _drawn(sampling) != _drawn(self.sampling):
             return None
         taken = self.cut(sampling)
         return taken if self.whole or taken.end.matched is not None else None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from radixrt.client.conversation import Conversation
-from radixrt.protocol.events import FinishReason, Usage
+from radixrt.protocol.events import FinishReason, TokenLogprob, Usage
 from radixrt.protocol.sampling import SamplingParams
 
 
@@ -22,10 +22,15 @@ class Call:
 
 
 class Delta(NamedTuple):
-    """Text that was added to a choice."""
+    """Text that was added to a choice, and the log-probabilities of its tokens if they were asked for.
+
+    APIs tell tokens by their texts: a token has a number below 0 here, and `token_texts` says which text it is.
+    """
 
     choice: int
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+    token_texts: Mapping[int, str] = {}
 
 
 class End(NamedTuple):

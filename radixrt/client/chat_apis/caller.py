@@ -43,7 +43,7 @@ class Caller:
         self.api = api
         self.tally = tally
 
-    async def call(self, call: Call, tell: Callable[[int, str], None]) -> Outcome:
+    async def call(self, call: Call, tell: Callable[[Delta], None]) -> Outcome:
         """Make a call; `tell` gets each choice's text as it comes, cut before its stop strings.
 
         Raises as `ChatApi.stream`.
@@ -55,11 +55,10 @@ class Caller:
         started = time.monotonic()
         first: float | None = None
 
-        def show(choice: int, shown: str) -> None:
+        def show(delta: Delta) -> None:
             nonlocal text
-            if shown:
-                tell(choice, shown)
-                text += shown if choice == 0 else ""
+            tell(delta)
+            text += delta.text if delta.choice == 0 else ""
 
         async with aclosing(self.api.stream(call)) as events:
             async for event in events:
@@ -72,9 +71,9 @@ class Caller:
                 cutter = cutters[choice]
                 if isinstance(event, Delta):
                     first = first or time.monotonic()
-                    show(choice, cutter.feed(event.text))
+                    show(event._replace(text=cutter.feed(event.text)))
                 else:
-                    show(choice, cutter.finish())
+                    show(Delta(choice, cutter.finish()))
                     ends[choice] = event
                 if cutter.matched is not None:
                     ends[choice] = End(choice, "stop", cutter.matched)

@@ -11,12 +11,14 @@ from typing import Any
 from radixrt.client.backend import Capabilities
 from radixrt.client.chat_apis.api import ApiEvent, Call
 from radixrt.client.chat_apis.backend import ApiBackend
-from radixrt.client.chat_apis.openai_wire import OPTIONS, chat_events, sampling_body
+from radixrt.client.chat_apis.openai_logprobs import LogprobReader
+from radixrt.client.chat_apis.openai_wire import OPTIONS, chat_events, chat_logprobs_body, sampling_body
 from radixrt.client.chat_apis.refusals import error_of
 from radixrt.errors import NotSupported, RadixError
 
-_ALWAYS = frozenset({"max_tokens", "stop"})
-"""What every provider can do here: litellm translates the first, the second is looked for on this side."""
+_ALWAYS = frozenset({"max_tokens", "stop", "return_text_in_logprobs"})
+"""What every provider can do here: litellm translates the first, stop strings are looked for on this side, and
+log-probabilities, if there are any, come with texts."""
 
 
 class LiteLLM(ApiBackend):
@@ -60,6 +62,8 @@ class _Completion:
 
     async def stream(self, call: Call) -> AsyncGenerator[ApiEvent, None]:
         body = sampling_body(call, max_tokens_name="max_tokens", extra_options=())
+        body |= chat_logprobs_body(call.sampling.logprobs)
+        logprobs = LogprobReader()
         if not self.knows_stops:
             body.pop("stop", None)
         try:
@@ -71,7 +75,7 @@ class _Completion:
                 **{**body, **self.arguments},
             )
             async for chunk in chunks:
-                for event in chat_events("LiteLLM", chunk.model_dump()):
+                for event in chat_events("LiteLLM", chunk.model_dump(), logprobs):
                     yield event
         except RadixError:
             raise

@@ -13,7 +13,15 @@ from radixrt.client.backend import EVERYTHING, Capabilities
 from radixrt.client.chat_apis.api import ApiEvent, Call
 from radixrt.client.chat_apis.backend import ApiBackend, required_key
 from radixrt.client.chat_apis.line import Line
-from radixrt.client.chat_apis.openai_wire import OPTIONS, chat_events, completion_events, sampling_body
+from radixrt.client.chat_apis.openai_logprobs import LogprobReader
+from radixrt.client.chat_apis.openai_wire import (
+    OPTIONS,
+    chat_events,
+    chat_logprobs_body,
+    completion_events,
+    completion_logprobs_body,
+    sampling_body,
+)
 from radixrt.config import environment_variable
 from radixrt.errors import ApiUnavailable, InvalidRequest
 
@@ -104,7 +112,7 @@ class _Route:
     async def stream(self, call: Call) -> AsyncGenerator[ApiEvent, None]:
         body = {
             "model": self.model,
-            **(self._messages(call) if self.takes_turns else {"prompt": call.conversation.text}),
+            **(self._chat_body(call) if self.takes_turns else _completion_body(call)),
             **sampling_body(call, max_tokens_name=self.max_tokens_name, extra_options=self.extra_options),
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -113,21 +121,29 @@ class _Route:
         path, events_of = (
             ("/chat/completions", chat_events) if self.takes_turns else ("/completions", completion_events)
         )
+        logprobs = LogprobReader()
         async with aclosing(self.line.events(path, body)) as events:
             async for event in events:
                 if event == _DONE:
                     return
-                for said in events_of("OpenAI", parsed("OpenAI", event)):
+                for said in events_of("OpenAI", parsed("OpenAI", event), logprobs):
                     yield said
 
     async def close(self) -> None:
         await self.line.close()
 
-    def _messages(self, call: Call) -> dict[str, Any]:
-        body: dict[str, Any] = {"messages": call.conversation.messages()}
+    def _chat_body(self, call: Call) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "messages": call.conversation.messages(),
+            **chat_logprobs_body(call.sampling.logprobs),
+        }
         if call.conversation.text and self.prefill == "continue_final_message":
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         return body
+
+
+def _completion_body(call: Call) -> dict[str, Any]:
+    return {"prompt": call.conversation.text, **completion_logprobs_body(call.sampling.logprobs)}
 
 
 def parsed(api: str, data: bytes) -> Mapping[str, Any]:

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from radixrt.client.chat_apis.api import ApiEvent, Call, Delta, End
+from radixrt.client.chat_apis.openai_logprobs import LogprobReader
 from radixrt.client.chat_apis.refusals import error_in_stream
 from radixrt.errors import ContentRefused
 from radixrt.protocol.constraint import Choice, Constraint, JsonObject, JsonSchema, Regex, field_of
-from radixrt.protocol.events import FinishReason, Usage
+from radixrt.protocol.events import FinishReason, TokenLogprob, Usage
 from radixrt.protocol.sampling import SamplingParams
 
 MOST_STOPS = 4
@@ -28,16 +29,31 @@ OPTIONS = frozenset(
         "presence_penalty",
         "logit_bias",
         "stop",
+        "logprobs",
+        "return_text_in_logprobs",
     }
 )
-"""The sampling parameters that all such servers know."""
+"""The sampling parameters that all such servers know. The texts of tokens always come."""
 _DEFAULTS = msgspec.structs.asdict(SamplingParams())
-_SPELT_OUT = {"max_tokens", "stop", "constraint", "temperature"}
+_SPELT_OUT = {"max_tokens", "stop", "constraint", "temperature", "logprobs", "return_text_in_logprobs"}
 _REASONS: Mapping[str, FinishReason] = {"length": "length", "max_tokens": "length"}
 
 
+def chat_logprobs_body(logprobs: int | None) -> dict[str, Any]:
+    """The fields by which /chat/completions is asked for log-probabilities."""
+    if logprobs is None:
+        return {}
+    return {"logprobs": True, **({"top_logprobs": logprobs} if logprobs else {})}
+
+
+def completion_logprobs_body(logprobs: int | None) -> dict[str, Any]:
+    """The field by which /completions is asked for log-probabilities."""
+    return {} if logprobs is None else {"logprobs": logprobs}
+
+
 def sampling_body(call: Call, *, max_tokens_name: str, extra_options: Collection[str]) -> dict[str, Any]:
-    """The fields that say how to sample; those at their defaults are left out, but for the temperature."""
+    """The fields, alike on both routes, that say how to sample; at their defaults they are left out, but for the
+    temperature."""
     sampling = call.sampling
     body: dict[str, Any] = {
         max_tokens_name: sampling.max_tokens,
@@ -70,22 +86,24 @@ def _constraint_body(constraint: Constraint, extra_options: Collection[str]) -> 
             return {"response_format": {"type": "json_object"}}
 
 
-def chat_events(api: str, chunk: Mapping[str, Any]) -> Iterator[ApiEvent]:
+def chat_events(api: str, chunk: Mapping[str, Any], logprobs: LogprobReader) -> Iterator[ApiEvent]:
     """What a chunk of /chat/completions says. Raises `ContentRefused`, and an error that is in the chunk."""
     _raise_error(api, chunk)
     for choice in chunk.get("choices") or ():
         delta = choice.get("delta") or {}
         if delta.get("refusal"):
             raise ContentRefused(f"{api} would not write that: {delta['refusal']}")
-        yield from _choice_events(api, choice, delta.get("content"))
+        entries = logprobs.chat(choice.get("logprobs"))
+        yield from _choice_events(api, choice, delta.get("content"), entries, logprobs)
     yield from _usage(chunk)
 
 
-def completion_events(api: str, chunk: Mapping[str, Any]) -> Iterator[ApiEvent]:
+def completion_events(api: str, chunk: Mapping[str, Any], logprobs: LogprobReader) -> Iterator[ApiEvent]:
     """What a chunk of /completions says. Raises as `chat_events`."""
     _raise_error(api, chunk)
     for choice in chunk.get("choices") or ():
-        yield from _choice_events(api, choice, choice.get("text"))
+        entries = logprobs.completion(choice.get("logprobs"))
+        yield from _choice_events(api, choice, choice.get("text"), entries, logprobs)
     yield from _usage(chunk)
 
 
@@ -95,10 +113,12 @@ def _raise_error(api: str, chunk: Mapping[str, Any]) -> None:
         raise error_in_stream(api, error if isinstance(error, dict) else {"message": error})
 
 
-def _choice_events(api: str, choice: Mapping[str, Any], text: str | None) -> Iterator[ApiEvent]:
+def _choice_events(
+    api: str, choice: Mapping[str, Any], text: str | None, entries: tuple[TokenLogprob, ...], logprobs: LogprobReader
+) -> Iterator[ApiEvent]:
     index = choice.get("index", 0)
-    if text:
-        yield Delta(index, text)
+    if text or entries:
+        yield Delta(index, text or "", entries, logprobs.texts(entries))
     reason = choice.get("finish_reason")
     if reason == "content_filter":
         raise ContentRefused(f"{api} stopped at its content filter")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from radixrt.client.chat_apis.ahead import Ahead
-from radixrt.client.chat_apis.api import Call, ChatApi
+from radixrt.client.chat_apis.api import Call, ChatApi, Delta
 from radixrt.client.chat_apis.caller import Caller, Outcome
 from radixrt.client.chat_apis.tally import Tally
 from radixrt.client.chat_apis.turn import write_turn
@@ -135,7 +135,7 @@ class ChatSession:
         taken = context.ahead and context.ahead.take(sampling)
         if taken:
             self._caller.tally.calls_saved += 1
-            self._tell(node.id, 0, taken.text)
+            self._tell(node.id, Delta(0, taken.text))
             self._finish(node.id, Outcome(taken.text, [taken.end], ahead=taken.rest), speculated=True)
             return _Context(context.conversation.with_text(taken.text), taken.rest)
         conversation = context.conversation
@@ -143,7 +143,7 @@ class ChatSession:
         if beyond or (conversation.text.strip() and not self._caller.api.continues_turns):
             following = list(self._following(node))
             outcome = await write_turn(self._caller, conversation, sampling, beyond, following)
-            self._tell(node.id, 0, outcome.text)
+            self._tell(node.id, Delta(0, outcome.text))
         else:
             outcome = await self._caller.call(Call(conversation, sampling), partial(self._tell, node.id))
         self._finish(node.id, outcome)
@@ -162,9 +162,9 @@ class ChatSession:
 
     # What is told
 
-    def _tell(self, node: int, choice: int, text: str) -> None:
-        if text and choice in self._live[node]:
-            self._on_event(Piece(0, node, choice, text, b""))
+    def _tell(self, node: int, delta: Delta) -> None:
+        if (delta.text or delta.logprobs) and delta.choice in self._live[node]:
+            self._on_event(Piece(0, node, delta.choice, delta.text, b"", delta.logprobs, dict(delta.token_texts)))
 
     def _finish(self, node: int, outcome: Outcome, *, speculated: bool = False) -> None:
         for end in outcome.ends:
@@ -200,4 +200,5 @@ class ChatSession:
 def _tokens_beyond(node: TreeNode, sampling: SamplingParams) -> int:
     """How many tokens the API may write past a generation. Without a stop string it goes to the end of its turn."""
     allowed = node.origin.num_api_spec_tokens if node.origin else None
-    return (allowed or 0) if sampling.stop and sampling.n == 1 and sampling.constraint is None else 0
+    by_itself = sampling.n > 1 or sampling.constraint is not None or sampling.logprobs is not None
+    return (allowed or 0) if sampling.stop and not by_itself else 0

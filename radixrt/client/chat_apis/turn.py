@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from radixrt.client.chat_apis.ahead import Ahead, Taken
-from radixrt.client.chat_apis.api import Call
+from radixrt.client.chat_apis.api import Call, Delta
 from radixrt.client.chat_apis.caller import NO_USAGE, Caller, Outcome
 from radixrt.client.conversation import Conversation
 from radixrt.errors import NotSupported, TurnNotFollowed
@@ -44,9 +44,13 @@ async def write_turn(
 
     Raises as `Caller.call`, `TurnNotFollowed`, and `NotSupported` for a generation that cannot be made so.
     """
-    if sampling.n > 1 or sampling.constraint is not None:
-        field = "n" if sampling.n > 1 else "constraint"
-        raise NotSupported(f"{caller.name} takes no {field} behind other text of a turn", field=field)
+    for field, asked_for in (
+        ("n", sampling.n > 1),
+        ("constraint", sampling.constraint is not None),
+        ("logprobs", sampling.logprobs is not None),
+    ):
+        if asked_for:
+            raise NotSupported(f"{caller.name} takes no {field} behind other text of a turn", field=field)
     continues = caller.api.continues_turns
     opening = "" if continues else conversation.text
     asked = conversation if continues else replace(conversation, text="")
@@ -103,5 +107,5 @@ def _sum(one: Usage, other: Usage) -> Usage:
     )
 
 
-def _tell_nobody(choice: int, text: str) -> None:
+def _tell_nobody(delta: Delta) -> None:
     """What comes is matched when all of it is there."""

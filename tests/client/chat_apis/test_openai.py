@@ -74,6 +74,8 @@ OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"frequency_penalty": 1, "presence_penalty": -1}, {"frequency_penalty": 1.0, "presence_penalty": -1.0}),
     ({"logit_bias": {7: -100}}, {"logit_bias": {"7": -100.0}}),
     ({"stop": ["a", "b", "c", "d", "e"]}, {"stop": ["a", "b", "c", "d"]}),
+    ({"logprobs": 3}, {"logprobs": True, "top_logprobs": 3}),
+    ({"logprobs": 0, "return_text_in_logprobs": True}, {"logprobs": True}),
     ({"json_object": True}, {"response_format": {"type": "json_object"}}),
     (
         {"json_schema": SCHEMA},

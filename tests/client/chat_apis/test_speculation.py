@@ -160,6 +160,7 @@ DIFFERENT: list[tuple[str, dict[str, Any]]] = [
     ("seed", {"seed": 3}),
     ("n", {"n": 2}),
     ("json", {"json_object": True}),
+    ("logprobs", {"logprobs": 0}),
 ]
 
 
@@ -179,7 +180,9 @@ def test_what_is_sampled_in_another_way_is_not_taken_from_there(
     assert continuing.tally.calls_saved == 0
 
 
-@pytest.mark.parametrize(("options", "field"), [({"n": 2}, "n"), ({"json_object": True}, "constraint")])
+@pytest.mark.parametrize(
+    ("options", "field"), [({"n": 2}, "n"), ({"json_object": True}, "constraint"), ({"logprobs": 1}, "logprobs")]
+)
 def test_what_cannot_be_written_with_its_turn_fails(
     server: ChatServer, fresh: rx.OpenAI, options: dict[str, Any], field: str
 ) -> None:
