@@ -151,6 +151,7 @@ def test_several_choices_come_mixed_and_the_program_goes_on_with_the_first(
     [
         (["one-", "two", "-thr", "ee-four"], "one-", "two-three"),  # the server tells what stands behind the stop
         (["one-", "two", "-the"], "one-two-the", None),  # held back, and no stop after all
+        (["one-", "two", "-th"], "one-two-th", None),  # held back to the end
         (["plum;fig.end"], "plum", ";"),
         (["žluť 🧑‍🍳;"], "žluť 🧑‍🍳", ";"),
         (["abc"], "abc", None),
