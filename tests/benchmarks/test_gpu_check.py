@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu.correctness import KINDS
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.isolation import run_together
+from benchmarks.gpu.models import layout_of
+from radixrt.kernels.flashinfer.rows import exact_tables, split_rows
+from radixrt.kernels.graphs import bucket_for
 from radixrt.kernels.triton.availability import INTERPRET, why_not
 from tests.import_rules import ROOT
 
@@ -39,6 +43,14 @@ def test_every_part_runs_on_tiny_shapes(tmp_path: Path, monkeypatch: pytest.Monk
         assert part["fault"] is None
         assert part["findings"], f"{part['part']} found nothing"
     assert "not here: not on a CPU" in [finding["value"] for finding in parts["backends"]["findings"]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_flashinfer_is_made_to_compile_has_rows_of_each_kind(kind: str) -> None:
+    layout = layout_of(*zip(*KINDS[kind], strict=True))
+    assert kind in [part.kind for part in split_rows(exact_tables(layout), layout.page_size, window=None)]
+    # Branches alone would be left to Triton's graphs.
+    assert kind == "decode" or bucket_for(layout) is None
 
 
 def hangs(found: Findings) -> None:
