@@ -297,6 +297,17 @@ def seen_scores(scores: Any) -> tuple[list[int], Any]:
     return scores.ids.tolist(), scores.logprobs
 
 
+def test_more_branches_than_connections_wait_for_their_turn(server: RunningServer) -> None:
+    @rx.function
+    def program(s: rx.ProgramState) -> None:
+        branches = s.fork(40)
+        branches += "The tide" + rx.gen("text", max_tokens=2, ignore_eos=True)
+        branches.join()
+
+    with RuntimeEndpoint(server.url, max_connections=3) as endpoint:
+        assert len(program.run(backend=endpoint)["text"]) == 40
+
+
 async def test_coroutines_of_any_loop_may_call(endpoint: RuntimeEndpoint) -> None:
     replies = await asyncio.gather(*(endpoint.agenerate([65 + i], GREEDY) for i in range(10)))
     pieces = [piece async for piece in endpoint.astream([65], GREEDY)]

@@ -56,8 +56,8 @@ class RuntimeEndpoint(PlainCalls):
         base_url: str,
         api_key: str | None = None,
         *,
-        connect_seconds: float = 1.0,
-        max_connections: int = 512,
+        connect_seconds: float = 5.0,
+        max_connections: int = 128,
     ) -> None:
         """`api_key` goes as a bearer token, for a proxy that wants one. A server that is not reached in
         `connect_seconds` counts as not there. What would take more than `max_connections` at once waits here.

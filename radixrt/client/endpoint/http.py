@@ -11,10 +11,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from radixrt.client.endpoint.errors import error_of_reply
+from radixrt.client.endpoint.lanes import Lanes
 from radixrt.client.sse import EventReader
 from radixrt.errors import InvalidRequest, WorkerUnavailable
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 _DONE = b"[DONE]"
@@ -39,26 +42,24 @@ class Http:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._connect_seconds = connect_seconds
         self._max_connections = max_connections
-        self._opened: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+        self._opened: tuple[asyncio.AbstractEventLoop, Lanes] | None = None
+        self._tls: ssl.SSLContext | None = None
 
     async def get(self, path: str) -> bytes:
         """The body of a reply."""
-        with self._failures():
-            response = await self._client().get(path)
-        return self._checked(response)
+        return await self._whole("GET", path, b"")
 
     async def post(self, path: str, body: Any = None) -> bytes:
         """The body of the reply to `body` as JSON."""
-        with self._failures():
-            response = await self._client().post(path, content=_json(body))
-        return self._checked(response)
+        return await self._whole("POST", path, _json(body))
 
     async def events(self, path: str, body: Any) -> AsyncGenerator[bytes, None]:
         """The data of each event of the stream that `body` is answered with, as they come; a stream ends well only
         with `[DONE]`."""
+        content = _json(body)
         done = False
         with self._failures():
-            async with self._client().stream("POST", path, content=_json(body)) as response:
+            async with self._lanes().lane() as client, client.stream("POST", path, content=content) as response:
                 if response.status_code != 200:
                     raise error_of_reply(response.status_code, await response.aread(), str(response.url))
                 reader = EventReader()
@@ -76,21 +77,33 @@ class Http:
         if self._opened is not None and self._opened[0] is asyncio.get_running_loop():
             await self._opened[1].aclose()
 
-    def _client(self) -> httpx.AsyncClient:
-        """The client of this event loop: after `os.fork` the child has a loop of its own, and connections too."""
+    async def _whole(self, method: str, path: str, content: bytes) -> bytes:
+        with self._failures():
+            async with self._lanes().lane() as client:
+                response = await client.request(method, path, content=content)
+        if response.status_code != 200:
+            raise error_of_reply(response.status_code, response.content, str(response.url))
+        return response.content
+
+    def _lanes(self) -> Lanes:
+        """Those of this event loop: after `os.fork` the child has a loop of its own, and connections too."""
         loop = asyncio.get_running_loop()
         if self._opened is None or self._opened[0] is not loop:
-            import httpx  # slow to import
-
-            client = httpx.AsyncClient(
-                base_url=self.base_url,
-                headers=self._headers,
-                # A request may wait in the server's queue for as long as it takes.
-                timeout=httpx.Timeout(None, connect=self._connect_seconds),
-                limits=httpx.Limits(max_connections=self._max_connections),
-            )
-            self._opened = (loop, client)
+            self._opened = (loop, Lanes(self._client, self._max_connections))
         return self._opened[1]
+
+    def _client(self) -> httpx.AsyncClient:
+        import httpx  # slow to import
+
+        if self._tls is None:
+            self._tls = httpx.create_ssl_context()  # slow to make, and the same for all
+        return httpx.AsyncClient(
+            base_url=self.base_url,
+            headers=self._headers,
+            verify=self._tls,
+            # A request may wait in the server's queue for as long as it takes.
+            timeout=httpx.Timeout(None, connect=self._connect_seconds),
+        )
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -105,11 +118,6 @@ class Http:
             ) from error
         except (httpx.TransportError, httpx.StreamError) as error:
             raise WorkerUnavailable(f"the connection to {self.base_url} broke ({_said(error)})") from error
-
-    def _checked(self, response: httpx.Response) -> bytes:
-        if response.status_code != 200:
-            raise error_of_reply(response.status_code, response.content, str(response.url))
-        return response.content
 
 
 def _said(error: Exception) -> str:
