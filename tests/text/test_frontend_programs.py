@@ -12,6 +12,7 @@ from radixrt.errors import InternalError
 from radixrt.protocol.events import Failed, Finished, Piece, Tokens, Usage
 from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.messages import TreeNode
+from radixrt.protocol.origin import Origin
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Ids, Raw, Role, Segment, Text
 from radixrt.text.frontend import Frontend, Release
@@ -132,6 +133,13 @@ def test_a_node_is_released_before_its_parent_is_finished(make_frontend: MakeFro
         [node(0, None, turn("user", Text("a"))), node(1, 0, [Role("user", "begin")])]
     )
     assert [(n.id, n.parent) for n in release.nodes] == [(0, None), (1, 0)]
+
+
+def test_no_worker_is_told_where_a_node_was_recorded(make_frontend: MakeFrontend) -> None:
+    frontend, _ = make_frontend("chatml")
+    recorded = TreeNode(0, None, (Text("a"),), sampling=SamplingParams(), origin=Origin("program", (), "x"))
+    (released,) = frontend.open_program().submit([recorded]).nodes
+    assert released.origin is None
 
 
 def test_a_trimming_template_trims_constants_and_never_what_was_generated(make_frontend: MakeFrontend) -> None:
