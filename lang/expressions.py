@@ -201,6 +201,7 @@ def gen(
     logit_bias: Mapping[int, float] | None = None,
     seed: int | None = None,
     logprobs: int | None = None,
+    heal: bool | None = None,
     schema: Any = None,
 ) -> Gen[Any] | Select:
     """Let the model continue, and keep what it writes as the variable `name`.
@@ -267,6 +268,7 @@ def gen(
         "logit_bias": logit_bias,
         "seed": seed,
         "logprobs": logprobs,
+        "heal": heal,
     }
     return Gen(name, given_options(options), output=output)
 

@@ -118,5 +118,7 @@ def _append(parent: Branch, branches: Sequence[Branch]) -> None:
                 case GenNode():
                     choice = node.generation.choices[0]
                     ids = choice.context_ids
-                    # A backend that knows no token ids sends none: then the text has to be tokenised anew.
-                    parent.append_text(choice.text, Ids(ids) if ids else Text(choice.text))
+                    # Tokenised anew is what no ids stand for alone: that of a backend which knows no token ids, and
+                    # that whose first token says the end of the prompt, too.
+                    anew = not ids or (choice.end is not None and choice.end.healed)
+                    parent.append_text(choice.text, Text(choice.text) if anew else Ids(ids))

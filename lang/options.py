@@ -42,6 +42,7 @@ class SamplingOptions(TypedDict, total=False):
     seed: int | None
     stop_regex: str | Sequence[str] | None
     ignore_eos: bool | None
+    heal: bool | None
     return_logprob: bool | None
     logprob_start_len: int | None
     top_logprobs_num: int | None

@@ -8,16 +8,19 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from threading import Lock
+from typing import TypeAlias
 
 from radixrt.errors import InternalError, InvalidConstraint, InvalidRequest
 from radixrt.grammar.interface import Grammar, GrammarBackend
-from radixrt.protocol.constraint import Choice, Constraint, JsonSchema, Regex, field_of
+from radixrt.protocol.constraint import Behind, Choice, Constraint, JsonSchema, Regex, field_of
 from radixrt.text.tokenizer import Tokenizer
 
 BACKEND_NAMES = ("auto", "llguidance", "outlines-core")
 """`auto`: the first backend, in this order, that can enforce the constraint exactly."""
 MOST_BYTES = 2**18
 """A constraint written in more bytes than this is refused unseen."""
+
+Compile: TypeAlias = Callable[[Constraint | Behind], Grammar]
 
 _log = logging.getLogger(__name__)
 
@@ -38,13 +41,13 @@ class GrammarCompiler:
         self._compile = _Lazy(lambda: _by_name(backend_name, tokenizer))
         self._capacity = capacity
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="grammar")
-        self._cache: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
+        self._cache: OrderedDict[Constraint | Behind, Future[Grammar]] = OrderedDict()
         self._lock = Lock()
         self.hits = 0
         """Constraints that were compiled, or being compiled, when they were asked for."""
         self.misses = 0
 
-    def submit(self, constraint: Constraint) -> Future[Grammar]:
+    def submit(self, constraint: Constraint | Behind) -> Future[Grammar]:
         """The grammar, when it is compiled; cancelling the future disturbs nobody else.
 
         The future raises `InvalidConstraint` for what is wrong or cannot be enforced exactly, `InternalError` for a
@@ -70,7 +73,7 @@ class GrammarCompiler:
         compiling.add_done_callback(lambda done: _hand_over(done, result))
         return result
 
-    def compile(self, constraint: Constraint) -> Grammar:
+    def compile(self, constraint: Constraint | Behind) -> Grammar:
         """Waits for it; raises as `submit` says."""
         return self.submit(constraint).result()
 
@@ -78,7 +81,7 @@ class GrammarCompiler:
         """Wait for what is being compiled, and drop what waits for its turn: its futures are cancelled."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _compile_or_forget(self, constraint: Constraint) -> Grammar:
+    def _compile_or_forget(self, constraint: Constraint | Behind) -> Grammar:
         try:
             return _within_depth(self._compile, constraint)
         except InvalidConstraint:
@@ -90,13 +93,13 @@ class GrammarCompiler:
             raise InternalError(f"the grammar backend failed: {error}; the worker's log has the details") from error
 
 
-def compile_once(constraint: Constraint, tokenizer: Tokenizer, backend_name: str = "auto") -> Grammar:
+def compile_once(constraint: Constraint | Behind, tokenizer: Tokenizer, backend_name: str = "auto") -> Grammar:
     """Compile in this thread and keep nothing. Raises as `GrammarCompiler.submit` says, and `InvalidRequest`."""
     _check(constraint)
     return _within_depth(_by_name(backend_name, tokenizer), constraint)
 
 
-def _within_depth(compile: Callable[[Constraint], Grammar], constraint: Constraint) -> Grammar:
+def _within_depth(compile: Compile, constraint: Constraint | Behind) -> Grammar:
     """Constraints are followed by recursion: what goes deeper than that is refused."""
     try:
         return compile(constraint)
@@ -124,12 +127,12 @@ def _hand_over(done: Future[Grammar], result: Future[Grammar]) -> None:
 class _Lazy:
     """A way to compile that is made when it is first used, once, whoever comes first."""
 
-    def __init__(self, make: Callable[[], Callable[[Constraint], Grammar]]) -> None:
+    def __init__(self, make: Callable[[], Compile]) -> None:
         self._make = make
         self._lock = Lock()
-        self._made: Callable[[Constraint], Grammar] | None = None
+        self._made: Compile | None = None
 
-    def __call__(self, constraint: Constraint) -> Grammar:
+    def __call__(self, constraint: Constraint | Behind) -> Grammar:
         with self._lock:
             made = self._made = self._made or self._make()
         return made(constraint)
@@ -143,7 +146,7 @@ def check_backend(name: str) -> None:
         )
 
 
-def _by_name(name: str, tokenizer: Tokenizer) -> Callable[[Constraint], Grammar]:
+def _by_name(name: str, tokenizer: Tokenizer) -> Compile:
     """How to compile; each backend's library is imported only where it is used. Raises as `check_backend`."""
     check_backend(name)
 
@@ -167,10 +170,10 @@ def _by_name(name: str, tokenizer: Tokenizer) -> Callable[[Constraint], Grammar]
             return outlines_core().compile
 
 
-def _either(first: GrammarBackend, second: Callable[[], GrammarBackend]) -> Callable[[Constraint], Grammar]:
+def _either(first: GrammarBackend, second: Callable[[], GrammarBackend]) -> Compile:
     """By the first backend; what it refuses by the second, which is made only then. Told is what the first said."""
 
-    def compile_with_either(constraint: Constraint) -> Grammar:
+    def compile_with_either(constraint: Constraint | Behind) -> Grammar:
         try:
             return first.compile(constraint)
         except InvalidConstraint as error:
@@ -182,8 +185,11 @@ def _either(first: GrammarBackend, second: Callable[[], GrammarBackend]) -> Call
     return compile_with_either
 
 
-def _check(constraint: Constraint) -> None:
+def _check(constraint: Constraint | Behind) -> None:
     match constraint:
+        case Behind(constraint=inner):
+            _check(inner)
+            return
         case JsonSchema(text) | Regex(text):
             size = len(text.encode(errors="surrogatepass"))
         case Choice(()):

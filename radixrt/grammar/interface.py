@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from radixrt.protocol.constraint import Constraint
+from radixrt.protocol.constraint import Behind, Constraint
 
 Mask = NDArray[np.int32]
 """int32 [mask_words(vocabulary)]: bit i % 32 of word i // 32 is set if token i is allowed."""
@@ -85,6 +85,6 @@ class GrammarBackend(Protocol):
     @property
     def name(self) -> str: ...
 
-    def compile(self, constraint: Constraint) -> Grammar:
+    def compile(self, constraint: Constraint | Behind) -> Grammar:
         """Raises `InvalidConstraint` for what is wrong or cannot be enforced exactly. Releases the GIL meanwhile."""
         ...

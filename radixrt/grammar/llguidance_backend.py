@@ -15,7 +15,7 @@ from radixrt.errors import InvalidConstraint
 from radixrt.grammar.interface import Mask, mask_words
 from radixrt.grammar.llguidance_source import grammar_source
 from radixrt.grammar.llguidance_tokenizer import llguidance_tokenizer
-from radixrt.protocol.constraint import Constraint, field_of
+from radixrt.protocol.constraint import Behind, Constraint, field_of
 from radixrt.text.tokenizer import Tokenizer
 
 _STILL_SOUND = ("NotStopped", "NoExtension", "NoExtensionBias")
@@ -44,7 +44,7 @@ class LlguidanceBackend:
         self._vocabulary = _Vocabulary(tokenizer)
         self._limits = llguidance.LLParserLimits(verbose_errors=False)
 
-    def compile(self, constraint: Constraint) -> LlguidanceGrammar:
+    def compile(self, constraint: Constraint | Behind) -> LlguidanceGrammar:
         """Raises `InvalidConstraint` for what is wrong, cannot be enforced exactly or that no text satisfies."""
         source = grammar_source(constraint)
         start = llguidance.LLMatcher(self._tokenizer, source, log_level=0, limits=self._limits)

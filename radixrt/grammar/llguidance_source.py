@@ -12,7 +12,7 @@ from radixrt.errors import InvalidConstraint
 from radixrt.grammar.schema.keywords import subschemas
 from radixrt.grammar.schema.load import Schema, load
 from radixrt.grammar.schema.rewrite import Rewriter
-from radixrt.protocol.constraint import Choice, Constraint, JsonObject, JsonSchema, Regex
+from radixrt.protocol.constraint import Behind, Choice, Constraint, JsonObject, JsonSchema, Regex
 from radixrt.text.regex.translate import full_match_pattern
 
 if TYPE_CHECKING:
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 _ESCAPES_WITHOUT_U = 'nrbtf\\"'
 
 
-def grammar_source(constraint: Constraint) -> str:
+def grammar_source(constraint: Constraint | Behind) -> str:
     """The grammar that llguidance compiles. Raises `InvalidConstraint` for what cannot be said exactly."""
     match constraint:
+        case Behind(prefix, inner):
+            return _behind(_literal(prefix), json.loads(grammar_source(inner))["grammars"][0])
         case JsonObject():
             return json_grammar({"type": "object"})
         case JsonSchema(text):
@@ -51,6 +53,15 @@ def json_grammar(schema: Schema) -> str:
     else:
         options["json_allow_general_unicode_escapes"] = True
     return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema, ensure_ascii=False), overrides=options)
+
+
+def _behind(prefix: str, grammar: dict[str, Any]) -> str:
+    """A grammar of the library's, with what matches the pattern `prefix` before it."""
+    if (schema := grammar.get("json_schema")) is not None:
+        body = f"%json {json.dumps(schema, ensure_ascii=False)}"
+    else:
+        body = grammar["lark_grammar"].removeprefix("start: ")
+    return llguidance.LLMatcher.grammar_from_lark(f"start: PREFIX body\nPREFIX: /{prefix}/\nbody: {body}")
 
 
 def _could_confuse_names(schema: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from radixrt.errors import InvalidConstraint
 from radixrt.grammar.interface import Mask, mask_words
 from radixrt.grammar.outlines_child import BuildIndex
 from radixrt.grammar.outlines_source import outlines_pattern
-from radixrt.protocol.constraint import Constraint, field_of
+from radixrt.protocol.constraint import Behind, Constraint, field_of
 from radixrt.text.tokenizer import Tokenizer
 
 SECONDS = 10.0
@@ -43,7 +43,7 @@ class OutlinesBackend:
         self._tokens = [(token, data) for token, data in pieces if data and b"\0" not in data]
         self._tokens.append((self._size, b"\0"))
 
-    def compile(self, constraint: Constraint) -> OutlinesGrammar:
+    def compile(self, constraint: Constraint | Behind) -> OutlinesGrammar:
         """Raises `InvalidConstraint` for what is wrong, cannot be enforced exactly or takes too much to build."""
         pattern = f"(?:{outlines_pattern(constraint)})\\x00"
         request = msgspec.msgpack.encode(BuildIndex(pattern, self._tokens, self._size + 1, MEMORY))

@@ -14,7 +14,7 @@ from radixrt.errors import InvalidConstraint
 from radixrt.grammar.schema.errors import refused, step
 from radixrt.grammar.schema.keywords import check
 from radixrt.grammar.schema.load import load
-from radixrt.protocol.constraint import Choice, Constraint, JsonObject, JsonSchema, Regex
+from radixrt.protocol.constraint import Behind, Choice, Constraint, JsonObject, JsonSchema, Regex
 from radixrt.text.regex.translate import full_match_pattern
 
 _SPACE = "[ ]?"
@@ -30,12 +30,14 @@ _FOLLOWED = {
 }
 
 
-def outlines_pattern(constraint: Constraint) -> str:
+def outlines_pattern(constraint: Constraint | Behind) -> str:
     """The pattern, in Rust's syntax, of the texts without NUL.
 
     Raises `InvalidConstraint` for what is wrong or what outlines-core does not follow exactly.
     """
     match constraint:
+        case Behind(prefix, then):
+            return f"{_literal(prefix)}(?:{outlines_pattern(then)})"
         case JsonObject():
             raise InvalidConstraint(
                 "json_object: outlines-core cannot write any object of any depth", field="json_object"
@@ -51,7 +53,12 @@ def outlines_pattern(constraint: Constraint) -> str:
         case Choice(options):
             if any("\0" in option for option in options):
                 raise InvalidConstraint("choices: NUL is not supported by outlines-core", field="choices")
-            return "|".join("".join(f"\\u{{{ord(letter):x}}}" for letter in option) for option in options)
+            return "|".join(map(_literal, options))
+
+
+def _literal(text: str) -> str:
+    """A pattern for exactly this text."""
+    return "".join(f"\\u{{{ord(letter):x}}}" for letter in text)
 
 
 def _refuse_ignored(schema: Any, path: str) -> None:

@@ -36,13 +36,23 @@ class Choice(msgspec.Struct, frozen=True, tag="choice"):
 
 Constraint: TypeAlias = JsonSchema | JsonObject | Regex | Choice
 
+
+class Behind(msgspec.Struct, frozen=True):
+    """The text is `prefix`, then one of `constraint`: what is compiled where the end of a prompt is drawn anew."""
+
+    prefix: str
+    constraint: Constraint
+
+
 CONSTRAINT_NAMES = ("json_schema", "json_object", "regex", "choices")
 """How users name them, among the sampling parameters."""
 
 
-def field_of(constraint: Constraint) -> str:
+def field_of(constraint: Constraint | Behind) -> str:
     """The name by which users gave it."""
     match constraint:
+        case Behind(constraint=inner):
+            return field_of(inner)
         case JsonSchema():
             return "json_schema"
         case JsonObject():

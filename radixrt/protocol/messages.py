@@ -34,6 +34,9 @@ class TreeNode(msgspec.Struct, frozen=True, omit_defaults=True):
     segments: tuple[Segment, ...]
     """Over ZMQ all are `Ids`: the frontend has tokenised them."""
     sampling: SamplingParams | None = None
+    heals: bool = False
+    """With `sampling`: the last of its own ids is text that somebody wrote, and is to be drawn anew (`sampling.heal`).
+    Over ZMQ it is the frontend that says so."""
     score: int | None = None
     """The log-probabilities of its own ids are wanted, from this one on (0: all). It generates nothing."""
     select: Options | None = None

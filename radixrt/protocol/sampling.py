@@ -55,6 +55,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ignore_eos: bool = False
     constraint: Constraint | None = None
     """What the text may be; users give it as `json_schema`, `json_object`, `regex` or `choices`."""
+    heal: bool = False
+    """Token healing: if the prompt ends with text that was written, its last token is drawn anew, among the tokens that
+    begin with its text. So "http:" can go on with "://", which is a token of its own. The text is the same prompt, then
+    what is generated; tokens that were generated and special ones are never drawn anew, and nothing behind a fork is.
+    The token that is drawn anew counts for neither `max_tokens` nor `min_tokens`."""
     logprobs: int | None = None
     """None: not reported. k: each token's own log-probability and those of the k likeliest tokens."""
     logprob_start_len: int = -1

@@ -49,6 +49,8 @@ class Generated(msgspec.Struct, frozen=True, tag="generated"):
     """What was generated here, as packed ids: the tokens that a generation leaves in the context."""
 
     ids: bytes
+    healed: int = 0
+    """More than 0: they stand in place of the last token before them, too, whose text has so many bytes."""
 
 
 class Chosen(msgspec.Struct, frozen=True, tag="chosen"):

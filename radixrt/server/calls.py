@@ -10,7 +10,7 @@ from types import TracebackType
 
 from radixrt.errors import InvalidRequest, error_from_wire
 from radixrt.protocol.events import Failed, Finished, Piece, Scores, TextEvent
-from radixrt.protocol.ids import IdArray, pack_ids, unpack_ids
+from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.sampling import MAX_CHOICES
 from radixrt.protocol.segments import Ids, Raw, Segment, Text
@@ -19,7 +19,7 @@ from radixrt.server.errors import rename
 from radixrt.server.fields import Sampling
 from radixrt.server.parts import Parts
 from radixrt.server.threads import in_thread
-from radixrt.text.frontend import Frontend
+from radixrt.text.frontend import Frontend, Prompt
 
 MAX_GENERATIONS = 4 * MAX_CHOICES
 """Prompts times choices that one request may ask for."""
@@ -27,12 +27,12 @@ _LONG_PROMPT = 16_384
 """Characters from which a prompt is tokenised beside the event loop, which answers others meanwhile."""
 
 
-async def encode(frontend: Frontend, segments: Sequence[Segment]) -> IdArray:
+async def encode(frontend: Frontend, segments: Sequence[Segment]) -> Prompt:
     """A prompt as token ids; raises `InvalidRequest` for one that is wrong."""
     length = sum(len(segment.text) for segment in segments if isinstance(segment, Text | Raw))
     if length < _LONG_PROMPT:
-        return frontend.encode_prompt(segments)
-    return await in_thread(lambda: frontend.encode_prompt(segments))
+        return frontend.encode_to_generate(segments)
+    return await in_thread(lambda: frontend.encode_to_generate(segments))
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Call:
     """
 
     def __init__(
-        self, parts: Parts, prompts: Sequence[IdArray], sampling: Sampling, prompt_name: str, terms: ProgramTerms
+        self, parts: Parts, prompts: Sequence[Prompt], sampling: Sampling, prompt_name: str, terms: ProgramTerms
     ) -> None:
         self.choices = sampling.params.n
         self._names = {**sampling.names, "prompt": prompt_name}
@@ -76,7 +76,14 @@ class Call:
         self._metrics = parts.metrics
         self._arrival = monotonic()
         self._nodes = [
-            TreeNode(number, None, (Ids(pack_ids(ids)),), sampling.params) for number, ids in enumerate(prompts)
+            TreeNode(
+                number,
+                None,
+                (Ids(pack_ids(prompt.ids)),),
+                sampling.params,
+                heals=sampling.params.heal and prompt.ends_as_text,
+            )
+            for number, prompt in enumerate(prompts)
         ]
         self._events: asyncio.Queue[TextEvent] = asyncio.Queue()
         self._session = parts.supervisor.open(self._events.put_nowait, terms)

@@ -19,7 +19,7 @@ from radixrt.server.body import read_body
 from radixrt.server.calls import Call, Outcome, encode
 from radixrt.server.documentation import json_body
 from radixrt.server.errors import naming
-from radixrt.server.fields import RequestFields, Sampling, StreamOptions, sampling, terms
+from radixrt.server.fields import RequestFields, Sampling, StreamOptions, check_heal, sampling, terms
 from radixrt.server.logprobs import ChoiceLogprobs, Entry, chat_form, entries_of
 from radixrt.server.parts import Parts
 from radixrt.server.replies import json_reply
@@ -80,8 +80,8 @@ def routes(parts: Parts) -> APIRouter:
         _check(body)
         wanted = _sampling(body, parts.supervisor.info.context_length)
         with naming({"prompt": "messages", "role": "messages"}):
-            ids = await encode(parts.frontend, segments(body))
-        call = Call(parts, [ids], wanted, "messages", terms(body))
+            encoded = await encode(parts.frontend, segments(body))
+        call = Call(parts, [encoded], wanted, "messages", terms(body))
         reply = _Reply(model, body, parts.frontend.tokenizer)
         if body.stream:
             return await stream(request, reply.chunks(call))
@@ -132,6 +132,7 @@ def _check(body: ChatRequest) -> None:
     """Refuse what is not supported yet and would be missed, and fields that do not go together."""
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options is given, but stream is not true", field="stream_options")
+    check_heal(body, body.logprobs)
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequest("top_logprobs is given, but logprobs is not true", field="top_logprobs")
     for name in ("tools", "functions"):

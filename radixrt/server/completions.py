@@ -15,7 +15,7 @@ from radixrt.protocol.events import Finished, Piece
 from radixrt.server.body import read_body
 from radixrt.server.calls import Call, Outcome, encode
 from radixrt.server.documentation import json_body
-from radixrt.server.fields import RequestFields, StreamOptions, sampling, terms
+from radixrt.server.fields import RequestFields, StreamOptions, check_heal, sampling, terms
 from radixrt.server.logprobs import ChoiceLogprobs, Entry, completion_form, entries_of
 from radixrt.server.parts import Parts
 from radixrt.server.prompts import prompts
@@ -56,8 +56,8 @@ def routes(parts: Parts) -> APIRouter:
             logprobs=body.logprobs,
         )
         frontend = parts.frontend
-        ids = [await encode(frontend, [segment]) for segment in prompts(body.prompt, "prompt")]
-        call = Call(parts, ids, wanted, "prompt", terms(body))
+        encoded = [await encode(frontend, [segment]) for segment in prompts(body.prompt, "prompt")]
+        call = Call(parts, encoded, wanted, "prompt", terms(body))
         reply = _Reply(model, body, frontend.tokenizer)
         if body.stream:
             return await stream(request, reply.chunks(call))
@@ -70,6 +70,7 @@ def _check(body: CompletionRequest) -> None:
     """Refuse what is not supported yet and would be missed, and fields that do not go together."""
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options is given, but stream is not true", field="stream_options")
+    check_heal(body, body.logprobs is not None)
     for name in ("echo", "suffix"):
         if getattr(body, name):
             raise InvalidRequest(f"{name} is not supported", field=name)

@@ -28,6 +28,7 @@ _PARAMETERS = (
     "repetition_penalty",
     "logit_bias",
     "ignore_eos",
+    "heal",
 )
 """Fields that are named like the sampling parameter they set."""
 
@@ -101,6 +102,8 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     stop_token_ids: list[int] | None = None
     stop_regex: str | list[str] | None = None
     ignore_eos: bool | None = None
+    heal: bool | None = None
+    """Whether the last token of a prompt that ends with text is drawn anew."""
 
     json_schema: dict[str, Any] | bool | str | None = None
     regex: str | None = None
@@ -121,6 +124,12 @@ class RequestFields(SamplingFields, kw_only=True):
     priority: int | None = None
     lora: Any = None
     lora_path: Any = None
+
+
+def check_heal(fields: SamplingFields, logprobs: object) -> None:
+    """Raise `InvalidRequest` for what OpenAI's forms cannot tell: of a token that is half prompt and half output."""
+    if fields.heal and logprobs:
+        raise InvalidRequest("heal and logprobs do not go together here; in /generate they do", field="heal")
 
 
 class Sampling(msgspec.Struct, frozen=True):

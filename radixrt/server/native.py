@@ -66,9 +66,9 @@ def routes(parts: Parts) -> APIRouter:
         check_tokenizer(body, frontend.tokenizer)
         wanted = requested_sampling(body)
         with naming({"prompt": name, "role": name, "messages": name}):
-            ids = [await encode(frontend, segments) for segments in given]
-        check_generations(len(ids), wanted.params.n, name)
-        call = Call(parts, ids, wanted, name, terms(body, body.steps))
+            encoded = [await encode(frontend, segments) for segments in given]
+        check_generations(len(encoded), wanted.params.n, name)
+        call = Call(parts, encoded, wanted, name, terms(body, body.steps))
         reply = _Reply(frontend.tokenizer, wanted.params, incremental=bool(body.incremental))
         if body.stream:
             return await stream(request, reply.chunks(call))
@@ -156,6 +156,8 @@ class _Reply:
                 "context_ids": ids_of(pieces if context is None else context)[: end.kept]
                 + unpack_ids(end.tail).tolist(),
             }
+            if end.healed:
+                meta["healed"] = end.healed
             if index % self._choices == 0:
                 self._prompts[index // self._choices] = end
             if (first := self._prompts.get(index // self._choices)) is not None and first.prompt is not None:

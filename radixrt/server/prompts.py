@@ -28,6 +28,8 @@ class SegmentBody(msgspec.Struct):
     edge: Literal["begin", "end"] | None = None
     fork: Literal[True] | None = None
     generated: list[Any] | None = None
+    healed: int = 0
+    """With `generated`: what `meta_info.healed` said of them."""
     choices: list[str] | None = None
     chosen: int | None = None
 
@@ -113,7 +115,9 @@ def _segment(given: SegmentBody, field: str) -> Segment:
     if given.ids is not None:
         return Ids(_packed(given.ids, f"{field}.ids"))
     if given.generated is not None:
-        return Generated(_packed(given.generated, f"{field}.generated"))
+        if given.healed < 0:
+            raise InvalidRequest(f"{field}.healed is {given.healed}; it must be at least 0", field=f"{field}.healed")
+        return Generated(_packed(given.generated, f"{field}.generated"), given.healed)
     if given.fork is not None:
         return Fork()
     if given.choices is not None:

@@ -53,7 +53,7 @@ def routes(parts: Parts) -> APIRouter:
             if body.choices is None:
                 if body.unconditional:
                     raise InvalidRequest("unconditional is true, but no choices are given", field="unconditional")
-                prompt = Ids(pack_ids(await encode(frontend, given[0])))
+                prompt = Ids(pack_ids((await encode(frontend, given[0])).ids))
                 scoring = score_prompt(opened, frontend, [prompt], body.start)
                 told = _prompt_reply(await while_connected(request.receive, scoring))
                 return json_reply(told | {"tokenizer": frontend.tokenizer.fingerprint})

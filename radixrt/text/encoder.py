@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.ids import IdArray, as_ids
 from radixrt.protocol.options import Options, check_options
-from radixrt.protocol.segments import Chosen, Fork, Generated, Segment
+from radixrt.protocol.segments import Chosen, Fork, Generated, Segment, Text
 from radixrt.text.conversation import Conversation, Known, render
 from radixrt.text.place import Place, extend
 from radixrt.text.prompt import PromptBuilder, SpecialTokens, checked_ids
 from radixrt.text.select_plan import SelectPlan, plan_select
 from radixrt.text.tokenizer import Tokenizer
 from radixrt.text.turns import NotPrefixStable, Turns
+
+
+class Prompt(NamedTuple):
+    """Token ids to compute."""
+
+    ids: IdArray
+    ends_as_text: bool = False
+    """Whether the last of them is text that somebody wrote: it may be drawn anew (`SamplingParams.heal`)."""
 
 
 class PromptEncoder:
@@ -26,7 +35,7 @@ class PromptEncoder:
         self._turns = turns
         self._specials = SpecialTokens(tokenizer)
 
-    def prompt(self, segments: Sequence[Segment]) -> IdArray:
+    def prompt(self, segments: Sequence[Segment]) -> Prompt:
         """A whole prompt, to generate from. Raises `InvalidRequest` for a wrong segment, or if there is none."""
         try:
             return self.continuation(Place(), segments, generates=True)[0]
@@ -37,7 +46,7 @@ class PromptEncoder:
         """What each token is written as."""
         return {token: self._tokenizer.token_text(token) for token in tokens}
 
-    def continuation(self, place: Place, segments: Iterable[Segment], *, generates: bool) -> tuple[IdArray, Place]:
+    def continuation(self, place: Place, segments: Iterable[Segment], *, generates: bool) -> tuple[Prompt, Place]:
         """The ids of `segments` behind `place`, and where the context then ends. To generate from nothing takes a BOS.
 
         Raises `InvalidRequest` for a wrong segment, `NotPrefixStable` where only `whole` is right.
@@ -45,16 +54,29 @@ class PromptEncoder:
         builder = self._builder()
         end = self._extend(place, segments, builder)
         if generates and end.empty:
-            return self._lone_bos(), end
-        return builder.ids(starts_context=place.empty), end
+            return Prompt(self._lone_bos()), end
+        return Prompt(builder.ids(starts_context=place.empty), builder.ends_as_text), end
 
-    def whole(self, parts: Iterable[Segment | Known]) -> IdArray:
+    def whole(self, parts: Iterable[Segment | Known]) -> Prompt:
         """A context from its start, with what was generated in it, its turns rendered whole.
 
         Raises `InvalidRequest` for a wrong segment, or for text before or between turns.
         """
         builder = self._whole(parts)
-        return self._lone_bos() if builder.empty else builder.ids(starts_context=True)
+        if builder.empty:
+            return Prompt(self._lone_bos())
+        return Prompt(builder.ids(starts_context=True), builder.ends_as_text)
+
+    def generated(self, ids: IdArray, text: str, healed: int) -> Known | Text:
+        """What was generated, for a conversation rendered whole.
+
+        By its text alone if its first token was `healed` (see `events.Finished`) and says more than the one before it
+        did: no ids stand for just what was generated.
+        """
+        if not healed:
+            return Known(ids, text)
+        first = self._tokenizer.token_bytes(int(ids[0])) if ids.size else b""
+        return Known(ids[1:], text) if len(first) == healed else Text(text)
 
     def options(self, place: Place, segments: Iterable[Segment], options: Options) -> tuple[SelectPlan, Place]:
         """The plan of a select behind `segments` behind `place`, and where the context then ends.
@@ -83,9 +105,11 @@ class PromptEncoder:
             match segment:
                 case Fork():
                     builder.add_border()
-                case Generated(ids=ids):
+                case Generated(ids=ids, healed=healed):
                     if place.empty:
                         builder.add_ids(self._lone_bos())
+                    if healed:
+                        builder.take_back(starts_context=starts_context)
                     builder.add_border()  # there may be no ids: the end of a turn is none of a context
                     builder.add_ids(checked_ids(ids, self._tokenizer))
                     place = place.after_generation()
@@ -122,9 +146,10 @@ class PromptEncoder:
             match part:
                 case Fork():
                     pass  # A whole context is tokenised at once.
-                case Generated(ids=packed):
+                case Generated(ids=packed, healed=healed):
                     ids = checked_ids(packed, self._tokenizer)
-                    settled.append(Known(ids, self._tokenizer.decode(ids)))
+                    data = b"".join(self._tokenizer.token_bytes(token) for token in ids.tolist())
+                    settled.append(self.generated(ids, data[healed:].decode(errors="replace"), healed))
                 case Chosen(options=options, chosen=chosen):
                     _check_chosen(chosen, options)
                     settled.append(self.whole_options(settled, options).known[chosen])

@@ -7,13 +7,13 @@ from typing import Literal
 
 from radixrt.protocol.ids import IdArray
 from radixrt.protocol.segments import Segment
-from radixrt.text.encoder import PromptEncoder
+from radixrt.text.encoder import Prompt, PromptEncoder
 from radixrt.text.model_files import ModelFiles
 from radixrt.text.program_text import ProgramText, Release
 from radixrt.text.tokenizer import Tokenizer, load_tokenizer
 from radixrt.text.turns import Turns, derive_turns
 
-__all__ = ["Frontend", "ProgramText", "Release", "frontend_of"]
+__all__ = ["Frontend", "ProgramText", "Prompt", "Release", "frontend_of"]
 
 
 class Frontend:
@@ -42,6 +42,10 @@ class Frontend:
 
     def encode_prompt(self, segments: Sequence[Segment]) -> IdArray:
         """A whole prompt as ids; raises `InvalidRequest` for one that is wrong, or empty where the model has no BOS."""
+        return self._encoder.prompt(segments).ids
+
+    def encode_to_generate(self, segments: Sequence[Segment]) -> Prompt:
+        """The same, and whether its last token may be drawn anew."""
         return self._encoder.prompt(segments)
 
 

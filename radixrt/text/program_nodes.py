@@ -10,6 +10,7 @@ from radixrt.protocol.ids import IdArray
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.segments import Segment, Text
 from radixrt.text.conversation import Known
+from radixrt.text.encoder import Prompt
 from radixrt.text.place import Place
 from radixrt.text.select_plan import SelectPlan
 from radixrt.text.selection import Selection
@@ -27,6 +28,8 @@ class ProgramNode:
     """Whether it, and so all below it, is rendered whole."""
     plan: IdArray | SelectPlan | None = None
     """What the worker is to get of it (`whole`: unknown while it is held); of a scored node, also what it got."""
+    heals: bool = False
+    """Whether the last of its ids is to be drawn anew."""
     held_by: ProgramNode | None = None
     """The node above whose text it waits for."""
     selection: Selection | None = None
@@ -39,6 +42,11 @@ class ProgramNode:
     """...and their text."""
     generated: Known | Text | None = None
     """Both, once choice 0 is complete; of a select, the option that was chosen."""
+
+    def take(self, prompt: Prompt) -> None:
+        """These are its ids."""
+        self.plan = prompt.ids
+        self.heals = self.spec.sampling is not None and self.spec.sampling.heal and prompt.ends_as_text
 
 
 def _above(node: ProgramNode) -> Iterator[ProgramNode]:

@@ -24,7 +24,6 @@ from radixrt.protocol.events import (
 )
 from radixrt.protocol.ids import pack_ids, unpack_ids
 from radixrt.protocol.messages import TreeNode
-from radixrt.text.conversation import Known
 from radixrt.text.detokenizer import Detokenizer
 from radixrt.text.encoder import PromptEncoder
 from radixrt.text.place import Place
@@ -185,7 +184,8 @@ class ProgramText:
             node.plan, node.place = self._encoder.options(start, spec.segments, spec.select)
             return
         generates = spec.sampling is not None
-        node.plan, end = self._encoder.continuation(start, spec.segments, generates=generates)
+        prompt, end = self._encoder.continuation(start, spec.segments, generates=generates)
+        node.take(prompt)
         node.place = end.after_generation() if generates else end
 
     def _plan_whole(self, node: ProgramNode) -> None:
@@ -199,7 +199,7 @@ class ProgramText:
                 "own to score: score the whole of it",
                 field="score",
             )
-        node.plan = self._encoder.whole(context_of(node))
+        node.take(self._encoder.whole(context_of(node)))
 
     def _send(self, node: ProgramNode) -> None:
         """Release a node to the worker."""
@@ -218,13 +218,16 @@ class ProgramText:
         else:
             assert node.plan is not None
             segments = segments_of(node.plan)
-            self._released.append(msgspec.structs.replace(node.spec, parent=parent, segments=segments, origin=None))
+            heals = node.spec.heals or node.heals
+            self._released.append(
+                msgspec.structs.replace(node.spec, parent=parent, segments=segments, origin=None, heals=heals)
+            )
         if node.spec.score is None:  # What a scored node's ids are is told with their scores.
             node.plan = None
 
     def _complete(self, node: ProgramNode, end: Finished) -> None:
         ids = np.concatenate([unpack_ids(b"".join(node.ids))[: end.kept], unpack_ids(end.tail)])
-        node.generated = Known(ids, "".join(node.text))
+        node.generated = self._encoder.generated(ids, "".join(node.text), end.healed)
         node.ids.clear()
         node.text.clear()
         self._release_waiting(node)

@@ -64,6 +64,8 @@ class PromptBuilder:
         """Stretches of plain text, and ids, in turn."""
         self._starts_as_text: bool | None = None
         """Whether the first thing added was text, not ids or a template's markup. None: nothing was."""
+        self.ends_as_text = False
+        """Whether the last thing added was text that somebody wrote, to its end: no ids, markup or special token."""
 
     @property
     def empty(self) -> bool:
@@ -76,17 +78,20 @@ class PromptBuilder:
         if text:
             self._begin(as_text=True)
             self._plain.append(text)
+            self.ends_as_text = True
 
     def add_rendered(self, text: str) -> None:
         """Text whose special tokens are recognised: a prompt that somebody rendered."""
         if text:
             self._begin(as_text=True)
             self.add_markup(text)
+            self.ends_as_text = bool(self._plain)
 
     def add_markup(self, text: str) -> None:
         """The same, written by a chat template, which writes the BOS where it wants one."""
         encode_utf8(text, _FIELD)
         for part in self._specials.split(text):
+            self.ends_as_text = False
             self._begin(as_text=False)
             if isinstance(part, str):
                 self._plain.append(part)
@@ -100,16 +105,29 @@ class PromptBuilder:
             self._begin(as_text=False)
             self._join()
             self._parts.append(ids)
+            self.ends_as_text = False
 
     def add_border(self) -> None:
         """What was added is tokenised apart from what follows."""
         self._join()
+        self.ends_as_text = False
+
+    def take_back(self, *, starts_context: bool) -> None:
+        """Leave out the last token of the text that was added last; raises `InvalidRequest` if there is none."""
+        self._join()
+        text = self._parts.pop() if self._parts else None
+        if not isinstance(text, str):
+            raise InvalidRequest("healed is given, but no text stands before what was generated", field=_FIELD)
+        rest = self._tokenizer.encode(text, starts_context=starts_context and not self._parts)[:-1]
+        if rest.size:
+            self._parts.append(rest)
 
     def replace(self, ids: IdArray) -> None:
         """`ids` (at least one) in place of all that was added, a BOS that it gets included."""
         self._begin(as_text=False)
         self._plain.clear()
         self._parts = [ids]
+        self.ends_as_text = False
 
     def ids(self, *, starts_context: bool) -> IdArray:
         """What was added, as ids. Text that starts a context gets the BOS that the tokenizer adds, once."""

@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 
 from radixrt.errors import InternalError, InvalidRequest, QueueFull, RadixError
-from radixrt.grammar.interface import Grammar, mask_words
+from radixrt.grammar.interface import Grammar, Mask, mask_words
 from radixrt.protocol import sampling
+from radixrt.protocol.constraint import Behind
 from radixrt.protocol.events import ScoredTokens, TokenLogprob, Usage
 from radixrt.protocol.ids import IdArray, pack_ids
 from radixrt.protocol.plan import SampledToken, SampleFailure, ScoreSpec, StepPlan
@@ -27,6 +28,7 @@ from radixrt.scheduler.request import Origin, Request, TokenBuffer
 from radixrt.scheduler.scheduler import Outcome, Scheduler
 from radixrt.worker.constrained import Constrained
 from radixrt.worker.grammar_queue import Compiler, GrammarQueue
+from radixrt.worker.healing import Healing, TokenIndex
 from radixrt.worker.output import End, Output, Vocabulary
 from radixrt.worker.pipeline import Executor, Pipeline
 from radixrt.worker.scoring import PromptLogprobs, ScoreCompletion, Scoring
@@ -53,8 +55,10 @@ class Completion:
     end: End
     usage: Usage
     output: IdArray
+    """Behind the prompt; if its last token was `healed` (see `events.Finished`), without that."""
     prompt: ScoredTokens | None
     """Of a request that was to score its prompt, too."""
+    healed: int
     time_to_first_token: float
     time: float
 
@@ -80,6 +84,24 @@ class _Live:
     first_token: float | None = None
     constrained: Constrained | None = None
     prompt: PromptLogprobs | None = None
+    healing: Healing | None = None
+
+    def has_mask(self, position: int) -> bool:
+        """Whether not every token may come at a position."""
+        return self.constrained is not None or self._heals_at(position)
+
+    def fill_mask(self, mask: Mask, position: int) -> None:
+        """Set `mask`, in place, to those that may."""
+        if self.constrained is not None:
+            self.constrained.fill_mask(mask)
+        else:
+            mask[:] = -1
+        if self.healing is not None and self._heals_at(position):
+            self.healing.restrict(mask)
+
+    def _heals_at(self, position: int) -> bool:
+        """Whether the prompt's last token is drawn anew there."""
+        return self.healing is not None and position == self.request.prompt_length
 
 
 class Engine:
@@ -104,6 +126,8 @@ class Engine:
         self._live: dict[int, _Live] = {}
         self._scorings: dict[int, Scoring] = {}
         self._next_id = 0
+        self._token_index: TokenIndex | None = None
+        """Made when it is first needed, which takes a tenth of a second."""
         self.aborts: Counter[str] = Counter()
         """Aborts by the state that the request was in."""
 
@@ -118,18 +142,32 @@ class Engine:
         return len(self.grammars) == len(self._live) > 0 and not self._scorings and not len(self._pipeline)
 
     def add(
-        self, prompt: IdArray, params: SamplingParams, *, seed: int, choice: int = 0, origin: Origin = _NOWHERE
+        self,
+        prompt: IdArray,
+        params: SamplingParams,
+        *,
+        seed: int,
+        choice: int = 0,
+        origin: Origin = _NOWHERE,
+        heals: bool = False,
     ) -> int:
         """Queue a generation and return its request id.
 
         Raises `InvalidRequest`, naming the field, for parameters or ids out of range, `PromptTooLong` for a prompt
         that can never fit, `QueueFull` while too many wait. `seed` and `choice` decide the sampling noise (see
-        `fresh_seed`); choice 0 alone scores the prompt, if that is asked for. A constraint that is wrong or cannot be
-        enforced comes later, as a `Failure`.
+        `fresh_seed`); choice 0 alone scores the prompt, if that is asked for. With `heals` the prompt's last token is
+        drawn anew, where that can be (see `worker.healing`). A constraint that is wrong or cannot be enforced comes
+        later, as a `Failure`.
         """
         sampling.check(params)
         sampling.check_tokens(params, self._vocabulary.vocabulary_size)
         self._check_prompt(prompt)
+        end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids)
+        healing = self._healing(prompt, params, end_ids) if heals else None
+        if healing is not None:
+            prompt = prompt[:-1]
+            # The token that is drawn anew does not count.
+            params = msgspec.structs.replace(params, max_tokens=params.max_tokens + 1, min_tokens=params.min_tokens + 1)
         start = params.logprob_start_len
         if start > len(prompt):
             raise InvalidRequest(
@@ -137,7 +175,6 @@ class Engine:
                 field="logprob_start_len",
             )
         scores = start >= 0 and choice == 0
-        end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids)
         request = Request(
             id=self._next_id,
             tokens=TokenBuffer(prompt),
@@ -153,14 +190,16 @@ class Engine:
         self.scheduler.check(request)
         self.check_queue(1)
         room = request.token_limit - request.prompt_length
-        output = Output(params, end_ids, room, self._vocabulary)
+        output = Output(params, end_ids, room, self._vocabulary, healed=0 if healing is None else len(healing.prefix))
         wanted = PromptLogprobs(start) if scores else None
-        self._live[request.id] = _Live(request, output, time.monotonic(), prompt=wanted)
+        self._live[request.id] = _Live(request, output, time.monotonic(), prompt=wanted, healing=healing)
         self._next_id += 1
         if params.constraint is None:
             self.scheduler.add(request)
-        else:
+        elif healing is None:
             self.grammars.add(request.id, params.constraint)
+        else:
+            self.grammars.add(request.id, Behind(healing.prefix.decode(), params.constraint))
         return request.id
 
     def add_scoring(self, prompt: IdArray, first: int, *, origin: Origin = _NOWHERE) -> int:
@@ -280,17 +319,15 @@ class Engine:
         self.scheduler.add(live.request)
 
     def _with_masks(self, plan: StepPlan) -> StepPlan:
-        """The plan with a mask for each of its samples that a grammar constrains."""
+        """The plan with a mask for each of its samples that may not be any token."""
         live, requests = self._live, plan.requests
-        constrained = [spec for spec in plan.samples if live[requests[spec.row]].constrained is not None]
-        if not constrained:
+        masked = [spec for spec in plan.samples if live[requests[spec.row]].has_mask(spec.position)]
+        if not masked:
             return plan
-        masks = np.zeros((len(constrained), mask_words(self._vocabulary.vocabulary_size)), dtype=np.int32)
+        masks = np.zeros((len(masked), mask_words(self._vocabulary.vocabulary_size)), dtype=np.int32)
         slots: dict[int, int] = {}
-        for slot, spec in enumerate(constrained):
-            matcher = live[requests[spec.row]].constrained
-            assert matcher is not None
-            matcher.fill_mask(masks[slot])
+        for slot, spec in enumerate(masked):
+            live[requests[spec.row]].fill_mask(masks[slot], spec.position)
             slots[spec.row] = slot
         samples = tuple([msgspec.structs.replace(spec, mask=slots.get(spec.row)) for spec in plan.samples])
         return replace(plan, samples=samples, masks=masks)
@@ -304,6 +341,17 @@ class Engine:
         if self._scorings.pop(request_id, None) is None:
             del self._live[request_id]
         return Failure(request_id, error)
+
+    def _healing(self, prompt: IdArray, params: SamplingParams, end_ids: frozenset[int]) -> Healing | None:
+        """How the prompt's last token is drawn anew. None where that cannot be."""
+        token = int(prompt[-1])
+        prefix = self._vocabulary.token_bytes(token)
+        if len(prompt) == 1 or not prefix or token in end_ids:
+            return None
+        if params.constraint is not None and not _is_text(prefix):
+            return None  # A grammar knows no halves of characters.
+        self._token_index = self._token_index or TokenIndex(self._vocabulary)
+        return Healing(token, prefix, self._token_index, end_ids)
 
     def _check_prompt(self, prompt: IdArray) -> None:
         size = self._vocabulary.vocabulary_size
@@ -322,9 +370,18 @@ def _completion(live: _Live, last_token: int, end: End) -> Completion:
         Usage(request.prompt_length, request.cached_tokens or 0, len(live.output)),
         output=np.append(request.tokens.view(request.prompt_length), np.int32(last_token)),
         prompt=None if live.prompt is None else _scored_prompt(request, live.prompt),
+        healed=0 if live.healing is None else len(live.healing.prefix),
         time_to_first_token=live.first_token - live.added,
         time=time.monotonic() - live.added,
     )
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _scored_prompt(request: Request, logprobs: PromptLogprobs) -> ScoredTokens:

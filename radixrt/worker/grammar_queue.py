@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from radixrt.errors import InternalError, RadixError
 from radixrt.grammar.interface import Grammar
-from radixrt.protocol.constraint import Constraint
+from radixrt.protocol.constraint import Behind, Constraint
 
 _log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ Compiled: TypeAlias = Grammar | RadixError
 class Compiler(Protocol):
     """What compiles (`grammar.compiler.GrammarCompiler` does)."""
 
-    def submit(self, constraint: Constraint) -> Future[Grammar]: ...
+    def submit(self, constraint: Constraint | Behind) -> Future[Grammar]: ...
 
 
 class GrammarQueue:
@@ -37,7 +37,7 @@ class GrammarQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, request: int, constraint: Constraint) -> None:
+    def add(self, request: int, constraint: Constraint | Behind) -> None:
         """Have a request's constraint compiled."""
         future = self._waiting[request] = self._compiler.submit(constraint)
         future.add_done_callback(lambda _: self.on_ready())

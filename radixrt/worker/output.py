@@ -38,17 +38,21 @@ class End:
 class Output:
     """One request's output. `accept` takes its tokens one by one."""
 
-    def __init__(self, params: SamplingParams, end_ids: frozenset[int], room: int, vocabulary: Vocabulary) -> None:
-        """`room`: most tokens that still fit; `end_ids`: tokens that end the generation.
+    def __init__(
+        self, params: SamplingParams, end_ids: frozenset[int], room: int, vocabulary: Vocabulary, *, healed: int = 0
+    ) -> None:
+        """`room`: most tokens that still fit; `end_ids`: tokens that end the generation; `healed`: how many bytes of
+        the first token are the prompt's. They are neither shown nor searched for stops.
 
         Raises `InvalidRequest` for stop strings or patterns that are wrong.
         """
+        self._healed = healed
         self._min_tokens = params.min_tokens
         self._max_tokens = min(room, params.max_tokens)
         self.end_ids = end_ids
         self._vocabulary = vocabulary
         self._stops = StopMatcher(params.stop, params.stop_regex)
-        self._searched_from = 0
+        self._searched_from = healed
         """Byte at which the search for stops began: they are not looked for before `min_tokens`."""
         self._tokens: list[int] = []
         self._ends: list[int] = []
@@ -75,6 +79,7 @@ class Output:
             return self._conclude(End("stop", token, kept=len(self) - 1, tail=b""))
         data = self._vocabulary.token_bytes(token)
         self._ends.append(start + len(data))
+        data = data[max(self._healed - start, 0) :]
         count = len(self._tokens)
         if count < self._min_tokens and not finished:
             self._searched_from = self._ends[-1]

@@ -182,13 +182,14 @@ class Programs:
         seed = fresh_seed(params)
         origin = _origin(node)
         node.program.generations += 1
+        heals = node.spec.heals and _own_tokens(node) > 0
         for choice in range(params.n):
-            request = self._engine.add(node.context, params, seed=seed, choice=choice, origin=origin)
+            request = self._engine.add(node.context, params, seed=seed, choice=choice, origin=origin, heals=heals)
             node.requests[request] = choice
             self._owners[request] = node
 
     def _score(self, node: Node, first: int) -> None:
-        own = len(node.context) - (0 if node.parent is None else len(node.parent.context))
+        own = _own_tokens(node)
         if not 0 <= first <= own:
             raise InvalidRequest(f"score is {first}; the node has {own} tokens of its own", field="score")
         request = self._engine.add_scoring(node.context, len(node.context) - own + first, origin=_origin(node))
@@ -229,13 +230,15 @@ class Programs:
                 matched=end.matched,
                 kept=end.kept,
                 tail=end.tail,
+                healed=event.healed,
                 time_to_first_token=event.time_to_first_token,
                 time=event.time,
                 prompt=event.prompt,
             ),
         )
         if choice == 0:
-            node.context = np.concatenate([node.context, event.output[: end.kept], unpack_ids(end.tail)])
+            prompt = node.context[:-1] if event.healed else node.context
+            node.context = np.concatenate([prompt, event.output[: end.kept], unpack_ids(end.tail)])
             self._complete(node)
 
     def _complete(self, node: Node) -> None:
@@ -286,3 +289,8 @@ class Programs:
 def _origin(node: Node) -> Origin:
     program = node.program
     return Origin(program.namespace, node.siblings, program.terms.priority, program.work_left)
+
+
+def _own_tokens(node: Node) -> int:
+    """Of a node that starts, the tokens that it adds to its parent's context."""
+    return len(node.context) - (0 if node.parent is None else len(node.parent.context))

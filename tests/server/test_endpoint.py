@@ -119,6 +119,16 @@ def scored_on_the_way(s: rx.ProgramState) -> None:
 
 
 @rx.function
+def healed(s: rx.ProgramState) -> None:
+    s += rx.user("Why?")
+    s += rx.assistant("The ti" + rx.gen("cut", heal=True))
+    s += "and th"
+    for index, branch in enumerate(s.fork(2)):
+        branch += rx.gen(heal=True) + f"{index} the bo" + rx.gen(heal=True, regex="[a-z]+") + "!"
+    s += rx.gen("more", heal=True, stop="e", logprob_start_len=0)
+
+
+@rx.function
 def constrained(s: rx.ProgramState) -> None:
     s += "It is " + rx.gen("cut", regex="[1-9][0-9]? miles") + " to "
     schema = {"type": "object", "properties": {"b": {"type": "boolean"}, "a": {"enum": [1, 2]}}, "required": ["b", "a"]}
@@ -135,7 +145,7 @@ def appended(s: rx.ProgramState) -> None:
 
 
 PROGRAMS = [words_cut_by_forks, turns, options, from_nothing, option_from_nothing, several, scored_on_the_way]
-PROGRAMS += [constrained, appended]
+PROGRAMS += [healed, constrained, appended]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

@@ -220,3 +220,51 @@ def test_prompts_that_cannot_be_scored_are_refused(
     assert reply.status_code == 400
     assert reply.json()["error"]["param"].partition("[")[0] == field
     assert len(generate(http, text="Once")["output_ids"]) == 8
+
+
+def test_a_healed_prompt_can_be_continued_with_the_tokens_that_it_came_to(http: httpx.Client) -> None:
+    text = "Once upon the ti"
+    first = generate(http, {"heal": True, "max_new_tokens": 4}, segments=[{"text": text}])
+    meta = first["meta_info"]
+    plain = generate(http, {"max_new_tokens": 4}, segments=[{"text": text}])["meta_info"]
+    assert meta["prompt_tokens"] == plain["prompt_tokens"] - 1
+    assert meta["completion_tokens"] == 5
+    assert meta["healed"] > 0
+    assert "healed" not in plain
+    past = [{"text": text}, {"generated": meta["context_ids"], "healed": meta["healed"]}]
+    behind = generate(http, {"max_new_tokens": 1}, segments=[*past, {"text": "!"}])["meta_info"]
+    # All of it is in the cache, but for the last token generated, which nothing has computed.
+    assert behind["cached_tokens"] == meta["prompt_tokens"] + meta["completion_tokens"] - 1
+    assert behind["prompt_tokens"] > behind["cached_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("segments", "field"),
+    [
+        ([{"generated": [100], "healed": 2}], "segments"),
+        ([{"ids": [100]}, {"generated": [100], "healed": 2}], "segments"),
+        ([{"text": "So"}, {"generated": [100], "healed": -1}], "segments[1].healed"),
+    ],
+)
+def test_what_cannot_have_been_healed_is_refused(http: httpx.Client, segments: list[Any], field: str) -> None:
+    reply = http.post(PATH, json={"segments": segments})
+    assert reply.status_code == 400, reply.text
+    assert reply.json()["error"]["param"] == field
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "Once upon the ti", "logprobs": 0}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "So"}], "logprobs": True}),
+    ],
+)
+def test_openais_routes_heal_where_no_log_probabilities_are_asked_for(
+    http: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    reply = http.post(path, json={**body, "heal": True})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == "heal"
+    body.pop("logprobs")
+    usage = [http.post(path, json={**body, "max_tokens": 2, "heal": heal}).json()["usage"] for heal in (False, True)]
+    assert usage[0]["prompt_tokens"] - usage[1]["prompt_tokens"] == (path == "/v1/completions")

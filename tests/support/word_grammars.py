@@ -9,7 +9,7 @@ import numpy as np
 
 from radixrt.errors import InvalidConstraint
 from radixrt.grammar.interface import Grammar, Mask, Matcher
-from radixrt.protocol.constraint import Choice, Constraint
+from radixrt.protocol.constraint import Behind, Choice, Constraint
 
 TOO_MUCH = b"!"
 """A matcher that stands behind this cannot fill its mask..."""
@@ -80,9 +80,9 @@ class WordCompiler:
 
     def __init__(self) -> None:
         self.hold = False
-        self._held: list[tuple[Future[Grammar], Constraint]] = []
+        self._held: list[tuple[Future[Grammar], Constraint | Behind]] = []
 
-    def submit(self, constraint: Constraint) -> Future[Grammar]:
+    def submit(self, constraint: Constraint | Behind) -> Future[Grammar]:
         future: Future[Grammar] = Future()
         self._held.append((future, constraint))
         if not self.hold:
@@ -93,8 +93,11 @@ class WordCompiler:
         for future, constraint in self._held:
             if not future.set_running_or_notify_cancel():
                 continue
+            prefix = ""
+            if isinstance(constraint, Behind):
+                prefix, constraint = constraint.prefix, constraint.constraint
             if isinstance(constraint, Choice):
-                future.set_result(WordGrammar(tuple(option.encode() for option in constraint.options)))
+                future.set_result(WordGrammar(tuple((prefix + option).encode() for option in constraint.options)))
             else:
                 future.set_exception(InvalidConstraint("only words are known here", field="constraint"))
         self._held.clear()

@@ -10,7 +10,7 @@ from radixrt.protocol.constraint import Choice, Regex
 from radixrt.protocol.ids import as_ids
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.scheduler.scheduler import Limits, Scheduler
-from radixrt.worker.engine import Completion, Engine, EngineEvent, Failure
+from radixrt.worker.engine import Completion, Engine, EngineEvent, Failure, Progress
 from tests.support.simulated_model import END_ID, LetterVocabulary, SimulatedExecutor
 from tests.support.word_grammars import WordCompiler
 
@@ -171,3 +171,20 @@ def test_a_preempted_request_resumes_in_its_grammar() -> None:
     harness.run()
     assert harness.engine.scheduler.counters.preemptions == 1
     assert harness.text(request) == "strawberries and cream"
+
+
+def test_a_constraint_holds_for_what_comes_behind_a_prompt_that_is_drawn_anew() -> None:
+    harness = Harness()
+    constraint = Choice(("plum", "fig", "k"))
+    params = SamplingParams(constraint=constraint, max_tokens=4)
+    requests = [harness.engine.add(as_ids(b"ask"), params, seed=seed, heals=True) for seed in range(20)]
+    harness.run()
+    outputs = set()
+    for request in requests:
+        end = harness.end(request)
+        assert isinstance(end, Completion)
+        assert (end.healed, end.usage.prompt_tokens, end.end.reason) == (1, 2, "stop")
+        outputs.add(bytes(end.output[: end.end.kept].tolist()))
+    assert outputs == {b"kplum", b"kfig", b"kk"}
+    texts = {bytes(e.text) for e in harness.events if isinstance(e, Progress)}
+    assert b"" in texts, "the prompt's part is not shown"

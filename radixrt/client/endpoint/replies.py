@@ -39,6 +39,7 @@ class Meta(msgspec.Struct):
     time_to_first_token: float = 0.0
     e2e_latency: float = 0.0
     context_ids: list[int] = []
+    healed: int = 0
     input_token_logprobs: list[Entry] | None = None
     output_token_logprobs: list[Entry] = []
     output_top_logprobs: list[list[Entry]] = []
@@ -88,6 +89,7 @@ class Chunk(msgspec.Struct):
             pack(meta.context_ids[kept:]),
             meta.time_to_first_token,
             meta.e2e_latency,
+            healed=meta.healed,
             prompt=None if prompt is None else _scored(prompt),
             token_texts=_texts(prompt or []),
         )

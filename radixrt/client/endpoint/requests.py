@@ -66,8 +66,8 @@ def _segment(segment: Segment) -> Body:
             return {"role": role, "edge": edge}
         case Fork():
             return {"fork": True}
-        case Generated(ids=ids):
-            return {"generated": unpack(ids).tolist()}
+        case Generated(ids=ids, healed=healed):
+            return {"generated": unpack(ids).tolist()} | ({"healed": healed} if healed else {})
         case Chosen(options=options, chosen=chosen):
             return {"choices": options.texts, "chosen": chosen}
 

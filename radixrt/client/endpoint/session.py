@@ -159,7 +159,7 @@ class EndpointSession:
                     self._tell(node, end)
                     node.open.discard(end.choice)
                     if end.choice == 0:
-                        node.end = Generated(pack(chunk.meta_info.context_ids))
+                        node.end = Generated(pack(chunk.meta_info.context_ids), end.healed)
                         self._release(node)
 
     async def _select(self, node: EndpointNode, options: Options, body: Body) -> None:

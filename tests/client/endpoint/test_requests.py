@@ -30,6 +30,7 @@ OTHERS: Mapping[str, Any] = {
     "stop_token_ids": (5, 6),
     "stop_regex": ("a+b",),
     "ignore_eos": True,
+    "heal": True,
     "constraint": Regex("[0-9]+"),
     "logprobs": 4,
     "logprob_start_len": 5,
