@@ -65,7 +65,7 @@ class Recorder:
         self.program = program
         self.backend = backend
         self.dispatcher = dispatcher
-        self.defaults = defaults
+        self.defaults = {"heal": True, **defaults} if backend.capabilities.heals else defaults
         self.num_api_spec_tokens = num_api_spec_tokens
         self.recorded = Signal()
         """Notified at each statement, and when the program's body has ended."""

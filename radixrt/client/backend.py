@@ -57,13 +57,17 @@ class Capabilities:
     """Whether it takes text in turns only, and generates in those of the assistant, as chat APIs do."""
     continues_turns: bool = True
     """Whether it goes on with a turn that has text already."""
+    heals: bool = False
+    """Whether it heals prompts of programs (`SamplingParams.heal`) where neither a gen nor its run says anything."""
     caches_prefixes: bool = False
     """Whether a prefix that was computed once is free afterwards, so that it pays to compute it before it is needed."""
 
 
 EVERYTHING = Capabilities()
 RUNTIME = Capabilities(caches_prefixes=True)
-"""What a runtime of ours can do, embedded or behind a server."""
+"""What a runtime of ours can do, embedded or behind a server..."""
+HEALING_RUNTIME = Capabilities(caches_prefixes=True, heals=True)
+"""...and one that was made to heal."""
 
 
 class Backend(Protocol):

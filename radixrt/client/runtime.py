@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from radixrt.client.backend import RUNTIME
+from radixrt.client.backend import HEALING_RUNTIME, RUNTIME
 from radixrt.client.calls import PlainCalls
 from radixrt.client.connection import WorkerConnection
 from radixrt.client.loop import EventLoop, shared_loop
@@ -37,15 +37,14 @@ _LAST_FRAMES_SECONDS = 0.25
 class Runtime(PlainCalls):
     """A running model. Constructing it returns when the model is loaded; `shutdown`, or leaving `with`, ends it.
 
-    The options are those of `WorkerConfig`. Raises `InvalidRequest` for a bad one, `ModelNotFound`,
-    `UnsupportedModel`, `DownloadFailed` or `BackendUnavailable` for what cannot be loaded, and `WorkerUnavailable` if
-    the worker process ends before it is ready.
+    The options are those of `WorkerConfig`, and `heal`: see `client.backend.Capabilities.heals`. Raises
+    `InvalidRequest` for a bad one, `ModelNotFound`, `UnsupportedModel`, `DownloadFailed` or `BackendUnavailable` for
+    what cannot be loaded, and `WorkerUnavailable` if the worker process ends before it is ready.
 
     It is a `client.backend.Backend`, so programs run on it; its other methods may be called from any thread.
     """
 
     name = "Runtime"
-    capabilities = RUNTIME
     info: Welcome
     """What the worker runs, and its limits."""
 
@@ -71,7 +70,9 @@ class Runtime(PlainCalls):
         prefix_cache: bool = True,
         threads: int | None = None,
         log_level: Literal["debug", "info", "warning", "error"] = "warning",
+        heal: bool = False,
     ) -> None:
+        self.capabilities = HEALING_RUNTIME if heal else RUNTIME
         config = worker_config(
             model=os.fspath(model),
             dtype=dtype,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import radixrt as rx
+from radixrt.client.backend import EVERYTHING, HEALING_RUNTIME
 from radixrt.lang import ProgramState, assistant, function, gen, raw, select, user
 from radixrt.text.model_files import ModelFiles
 from radixrt.text.tokenizer import Tokenizer, load_tokenizer
+from tests.lang.scripted import Scripted
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +187,35 @@ def test_a_token_that_would_end_the_generation_is_not_drawn_anew(runtime: rx.Run
     colon = runtime.score("http:").tokens.ids.tolist()[-1]
     told = runtime.generate("http:", {"max_tokens": 2, "heal": True, "stop_token_ids": [colon], "seed": 1})
     assert told.usage.prompt_tokens == 2
+
+
+@pytest.mark.parametrize(
+    ("backend", "run", "of_gen", "healed"),
+    [
+        (True, None, None, True),
+        (True, False, None, False),
+        (True, False, True, True),
+        (False, True, None, True),
+        (False, None, None, False),
+        (True, None, False, False),
+    ],
+)
+def test_a_gen_says_before_its_run_and_that_before_the_backend(
+    backend: bool, run: bool | None, of_gen: bool | None, healed: bool
+) -> None:
+    @function
+    def program(s: ProgramState) -> None:
+        s += "So" + gen("x", heal=of_gen)
+
+    model = Scripted(capabilities=HEALING_RUNTIME if backend else EVERYTHING)
+    program.run(backend=model, **({} if run is None else {"heal": run}))
+    (node,) = model.nodes
+    assert node.sampling is not None
+    assert node.sampling.heal is healed
+
+
+def test_a_runtime_and_an_endpoint_can_be_made_to_heal(tiny_llama: Path) -> None:
+    with rx.Runtime(tiny_llama, kernels="reference", dtype="float32", kv_memory=2**22, heal=True) as runtime:
+        assert runtime.capabilities.heals
+    with rx.RuntimeEndpoint("http://127.0.0.1:9", heal=True) as endpoint:
+        assert endpoint.capabilities.heals

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from radixrt.client.backend import RUNTIME
+from radixrt.client.backend import HEALING_RUNTIME, RUNTIME
 from radixrt.client.calls import PlainCalls
 from radixrt.client.endpoint.http import Http
 from radixrt.client.endpoint.replies import TurnsTold, decoded
@@ -49,7 +49,6 @@ class RuntimeEndpoint(PlainCalls):
     """
 
     name = "RuntimeEndpoint"
-    capabilities = RUNTIME
 
     def __init__(
         self,
@@ -58,12 +57,16 @@ class RuntimeEndpoint(PlainCalls):
         *,
         connect_seconds: float = 5.0,
         max_connections: int = 128,
+        heal: bool = False,
     ) -> None:
         """`api_key` goes as a bearer token, for a proxy that wants one. A server that is not reached in
         `connect_seconds` counts as not there. What would take more than `max_connections` at once waits here.
 
+        `heal`: see `client.backend.Capabilities.heals`.
+
         Raises `InvalidRequest` for a wrong URL or key.
         """
+        self.capabilities = HEALING_RUNTIME if heal else RUNTIME
         self.http = Http(base_url, api_key, connect_seconds, max_connections)
         self._turns = TurnTable(lambda: self._loop.run(self._fetched_turns()))
         self._fetching: asyncio.Task[None] | None = None
