@@ -120,8 +120,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of what is slow, a test's other parameters are taken in one dtype (or fp8) each, in turn; the rest is long.
 
     Slow are an interpreted backend, of whose sets of parameters, if they are a dozen or more, a third is taken; a
-    GPU's, which compile kernels for nearly every set; and the row rule's long sequences on `reference`, which reads
-    keys of any dtype in float32.
+    GPU's, which compile kernels for nearly every set; and attention on `reference`, which reads keys of any dtype in
+    float32.
     """
     tests: dict[tuple[Callable[..., object], str], dict[Choice, list[pytest.Item]]] = defaultdict(
         lambda: defaultdict(list)
@@ -147,5 +147,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_slow(item: pytest.Item, choice: Choice) -> bool:
-    row_rule = item.path.stem == "test_attention_bits"
-    return choice.interpreted or choice.device == "cuda" or (choice.name == "reference" and row_rule)
+    attends = item.path.stem in ("test_attention", "test_attention_bits")
+    return choice.interpreted or choice.device == "cuda" or (choice.name == "reference" and attends)
