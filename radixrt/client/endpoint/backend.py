@@ -118,7 +118,7 @@ class RuntimeEndpoint(PlainCalls):
 
     def prefetch_turns(self) -> None:
         """See `session.Host`."""
-        if self._fetching is None and self._turns.question() is not None:
+        if not self._closed and self._fetching is None and self._turns.question() is not None:
             self._fetching = asyncio.create_task(self._fetch_turns())
             # Who reads the text asks again, and is told what was the matter.
             self._fetching.add_done_callback(lambda task: task.cancelled() or task.exception())
