@@ -11,7 +11,7 @@ from radixrt.client.chat_apis.ahead import Ahead
 from radixrt.client.chat_apis.api import Call, ChatApi, Delta, End
 from radixrt.client.chat_apis.stops import TextCutter
 from radixrt.client.chat_apis.tally import Tally
-from radixrt.errors import ApiUnavailable
+from radixrt.errors import ApiUnavailable, RadixError
 from radixrt.protocol.events import Usage
 
 NO_USAGE = Usage(0, 0, 0)
@@ -46,8 +46,17 @@ class Caller:
     async def call(self, call: Call, tell: Callable[[Delta], None]) -> Outcome:
         """Make a call; `tell` gets each choice's text as it comes, cut before its stop strings.
 
-        Raises as `ChatApi.stream`.
+        Raises as `ChatApi.stream`, and `ApiUnavailable` for a reply of another form than the API's.
         """
+        try:
+            return await self._call(call, tell)
+        except RadixError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ApiUnavailable(f"{self.name} sent a reply that is not understood ({what})") from error
+
+    async def _call(self, call: Call, tell: Callable[[Delta], None]) -> Outcome:
         sampling = call.sampling
         cutters = [TextCutter(sampling.stop) for _ in range(sampling.n)]
         ends: dict[int, End] = {}

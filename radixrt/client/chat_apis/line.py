@@ -46,7 +46,7 @@ class Line:
         self._timeout = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS), pool=None)
         self._limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
         self._max_retries = max_retries
-        self._client: httpx.AsyncClient | None = None
+        self._opened: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
         """POST `body`; the data of each event of the reply. Tries again until the reply begins, then no more.
@@ -66,23 +66,30 @@ class Line:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        if self._opened is not None and self._opened[0] is asyncio.get_running_loop():
+            await self._opened[1].aclose()
+            self._opened = None
+
+    def _client(self) -> httpx.AsyncClient:
+        """That of this event loop: after `os.fork` the child has a loop of its own, and connections too."""
+        loop = asyncio.get_running_loop()
+        if self._opened is None or self._opened[0] is not loop:
+            # Made on first use: it takes a while to load the certificates.
+            client = httpx.AsyncClient(timeout=self._timeout, limits=self._limits, headers=self._headers)
+            self._opened = (loop, client)
+        return self._opened[1]
 
     async def _begin(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
         """The reply, its body still to come."""
-        if self._client is None:
-            # Made on first use: it takes a while to load the certificates.
-            self._client = httpx.AsyncClient(timeout=self._timeout, limits=self._limits, headers=self._headers)
+        client = self._client()
         url = self._base_url + path
         tries_left = self._max_retries
         pause = _FIRST_PAUSE
         while True:
             asked: float | None = None
             try:
-                request = self._client.build_request("POST", url, json=body)
-                response = await self._client.send(request, stream=True)
+                request = client.build_request("POST", url, json=body)
+                response = await client.send(request, stream=True)
             except httpx.InvalidURL as error:
                 raise InvalidRequest(f"base_url is {self._base_url!r}: {error}", field="base_url") from error
             except httpx.HTTPError as error:

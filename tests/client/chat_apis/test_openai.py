@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -281,6 +282,10 @@ BROKEN = [
     (Answer([*HALF, b"data: what\n\n"]), ["half"], "no event of its API: 'what'"),
     (Answer([*HALF, b'data: {"error": {"message": "gone wrong"}}\n\n']), ["half"], "gone wrong"),
     (Answer([b"<html>"]), [], "the stream ended before the text did"),
+    *(
+        (Answer([*HALF, b"data: " + event + b"\n\n"]), ["half"], "a reply that is not understood")
+        for event in (b'{"choices": [7]}', b'{"choices": {"index": 0}}')
+    ),
 ]
 
 
@@ -536,3 +541,13 @@ def test_openais_own_url_wants_a_key_and_no_other_gets_that_of_the_environment(
     with rx.OpenAI("tiny", base_url=server.url) as backend:
         ask.run(backend=backend)
     assert "authorization" not in server.sent[0].headers
+
+
+def test_a_child_of_fork_opens_connections_of_its_own(server: ChatServer, backend: rx.OpenAI) -> None:
+    server.respond = lambda sent: Answer(openai_events(["here"]))
+    assert ask.run(backend=backend)["hi"] == "here"
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if ask.run(backend=backend, timeout=20)["hi"] == "here" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert ask.run(backend=backend)["hi"] == "here"
