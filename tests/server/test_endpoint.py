@@ -64,13 +64,13 @@ class Salted(RuntimeEndpoint):
 
 @rx.function
 def words_cut_by_forks(s: rx.ProgramState) -> None:
-    s += "The ti"
+    s += "The tid"
     for branch in s.fork(2):
-        branch += "de comes in tw"
+        branch += "e comes in twic"
         for below in branch.fork(2):
-            below += "ice" + rx.gen("below")
-        branch += "ice a day" + rx.gen("cut")
-    s += "de" + rx.gen("cut")
+            below += "e" + rx.gen("below")
+        branch += "e a day" + rx.gen("cut")
+    s += "e" + rx.gen("cut")
     s += "s" + rx.gen("more")
 
 
@@ -159,6 +159,15 @@ def test_a_program_says_the_same_on_a_server_as_on_a_runtime(
         told.append(seen(state, *(["more"] if program is appended else ["cut", "more"])))
     assert told[0]["metas"]["more"]["prompt_tokens"] > 3
     assert told[0] == told[1]
+
+
+def test_a_fork_point_is_a_border_for_the_tokenizer(endpoint: RuntimeEndpoint, server: RunningServer) -> None:
+    encode = server.service.supervisor.frontend.tokenizer.encode
+    apart = len(encode("The tid")) + len(encode("e"))
+    assert apart != len(encode("The tide")), "nothing would merge anyway"
+    meta = words_cut_by_forks.run(backend=endpoint, **GREEDY).get_meta_info("cut")
+    assert isinstance(meta, dict)
+    assert meta["prompt_tokens"] == apart
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
