@@ -1,7 +1,9 @@
-"""What `docs/coming-from-sglang.md` says is different from SGLang, where no other test of this folder shows it."""
+"""What `docs/coming-from-sglang.md` says is different from SGLang: tests of it, and the names of those elsewhere."""
 
 from __future__ import annotations
 
+import inspect
+import re
 import threading
 from copy import deepcopy
 from pathlib import Path
@@ -9,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from radixrt.client.runtime import Runtime
 from radixrt.lang import ProgramState, assistant, function, gen, user
 from radixrt.protocol.segments import Text
+from tests.import_rules import ROOT
 from tests.lang.scripted import Reply, Scripted
 
 SHOWN_ELSEWHERE = {
@@ -26,6 +30,7 @@ SHOWN_ELSEWHERE = {
         "test_a_program_called_inside_another_runs_on_the_caller_s_backend",
         "test_without_a_backend_the_error_says_what_to_do",
         "test_nothing_is_added_after_the_end",
+        "test_meta_info_counts_tokens_and_says_why_it_ended",
     ],
     "test_forks": [
         "test_a_join_of_an_unknown_mode_or_a_second_time_is_refused",
@@ -54,15 +59,46 @@ SHOWN_ELSEWHERE = {
     "test_typed": ["test_the_variable_is_an_instance_and_the_text_stays_text"],
     "test_demands": ["test_what_a_backend_cannot_do_is_refused_where_it_is_appended"],
     "test_markup": ["test_markup_in_a_constant_is_text_and_said_once"],
-    "test_backends": ["test_a_backend_without_a_cache_of_its_own_says_so"],
-    "test_tracing": ["test_marked_arguments_stand_in_texts_by_their_names"],
+    "test_backends": [
+        "test_a_backend_without_a_cache_of_its_own_says_so",
+        "test_the_cache_of_the_default_backend_or_of_the_one_given_is_flushed",
+    ],
+    "test_tracing": [
+        "test_marked_arguments_stand_in_texts_by_their_names",
+        "test_a_batch_computes_what_its_runs_share_before_any_of_them",
+    ],
+    "test_reasoning": [
+        "test_text_and_context_keep_what_was_generated",
+        "test_a_stream_of_the_variable_is_the_answer",
+    ],
+    "../client/test_engine": [
+        "test_a_reply_is_a_dictionary_of_sglangs_form",
+        "test_programs_run_on_an_engine_until_it_is_shut_down",
+    ],
+    "../client/chat_apis/test_unserved": ["test_what_is_not_served_says_so_and_what_to_use"],
+    "../client/chat_apis/test_speculation": [
+        "test_one_call_serves_the_whole_turn_and_says_so",
+        "test_branches_of_a_turn_are_each_matched",
+        "test_streams_add_up_to_the_text",
+    ],
 }
 
 
 @pytest.mark.parametrize("module", SHOWN_ELSEWHERE)
 def test_the_tests_that_show_the_other_differences_are_there(module: str) -> None:
-    source = Path(__file__).with_name(f"{module}.py").read_text()
+    source = (Path(__file__).parent / f"{module}.py").read_text()
     assert [name for name in SHOWN_ELSEWHERE[module] if f"def {name}(" not in source] == []
+
+
+def test_the_runtime_has_the_options_that_the_page_names() -> None:
+    page = (ROOT / "docs" / "coming-from-sglang.md").read_text()
+    rows = [line.split("|")[1:3] for line in page.splitlines() if re.match(r"  \| `", line)]
+    assert len(rows) == 7
+    named = {
+        name for theirs, ours in rows for name in re.findall(r"`(\w+)[=`]", theirs if ours == " the same " else ours)
+    }
+    assert "kv_memory" in named
+    assert named - set(inspect.signature(Runtime).parameters) == set()
 
 
 def test_a_batch_calls_the_function_once_an_item_and_leaves_the_items_alone(backend: Scripted) -> None:
