@@ -80,6 +80,7 @@ def render(conversation: Conversation, turns: Turns, specials: SpecialTokens, bu
     """Add the whole conversation to `builder`. Raises `InvalidRequest` for what the template refuses."""
     marks = _Marks(specials)
     exact = _rendered(conversation, turns, marks, mark_known=False)
+    _check_shown(conversation, marks.removed(exact))
     marked = _rendered(conversation, turns, marks, mark_known=True)
     _add_rendered(marked if marks.removed(marked) == marks.removed(exact) else exact, marks, builder)
     for part in conversation.tail:
@@ -155,6 +156,19 @@ def _rendered(conversation: Conversation, turns: Turns, marks: _Marks, *, mark_k
     if not found:
         raise InvalidRequest(f"the chat template does not show the content of this {role} turn", field="messages")
     return begin
+
+
+def _check_shown(conversation: Conversation, text: str) -> None:
+    """Raise `InvalidRequest` if the template dropped a turn, as some do with a role where they expect none.
+
+    Of the assistant's turns templates leave out earlier reasoning, and are meant to.
+    """
+    for role, parts in conversation.turns:
+        content = "".join(part.text for part in parts).strip()
+        if role != "assistant" and content not in text:
+            raise InvalidRequest(
+                f"the model's chat template leaves out this {role} turn: {content[:80]!r}", field="messages"
+            )
 
 
 def _content(parts: Sequence[Part], marks: _Marks, *, mark_known: bool) -> str:
