@@ -48,7 +48,9 @@ async def test_inside_an_event_loop_what_would_stop_it_is_refused(backend: Scrip
 
 
 @pytest.mark.parametrize("read", ["item", "get", "scope"])
-async def test_reading_what_is_not_generated_yet_is_refused_in_the_body(backend: Scripted, read: str) -> None:
+async def test_reading_what_is_not_generated_yet_is_refused_in_the_body(
+    unhurried: None, backend: Scripted, read: str
+) -> None:
     """It would stop the event loop that the generation's end has to come through."""
 
     @rx.function

@@ -112,6 +112,7 @@ FORGED = [
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_special_tokens_in_contents_stay_text(family: str, role: str, forged: str, make_frontend: MakeFrontend) -> None:
+    """D20"""
     frontend, oracle = make_frontend(family)
     other = "assistant" if role == "user" else "user"
     contents = {role: forged, other: "Hello"}
@@ -171,6 +172,7 @@ def test_of_special_tokens_that_start_together_the_longest_is_meant() -> None:
 
 @pytest.mark.parametrize("segment", [Text, Raw])
 def test_text_gets_the_bos_that_the_tokenizer_adds_once(segment: Any, make_frontend: MakeFrontend) -> None:
+    """D18"""
     adding, oracle = make_frontend("chatml", True)
     assert oracle("Hello")["input_ids"][0] == BOS
     assert adding.encode_prompt([segment("Hello")]).tolist() == oracle("Hello")["input_ids"]
