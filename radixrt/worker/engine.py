@@ -17,19 +17,20 @@ import msgspec
 import numpy as np
 
 from radixrt.errors import InternalError, InvalidRequest, QueueFull, RadixError
-from radixrt.grammar.interface import Grammar, Mask, mask_words
+from radixrt.grammar.interface import Grammar, mask_words
 from radixrt.protocol import sampling
 from radixrt.protocol.constraint import Behind
-from radixrt.protocol.events import ScoredTokens, TokenLogprob, Usage
-from radixrt.protocol.ids import IdArray, pack_ids
+from radixrt.protocol.events import TokenLogprob
+from radixrt.protocol.ids import IdArray
 from radixrt.protocol.plan import SampledToken, SampleFailure, ScoreSpec, StepPlan
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.scheduler.request import Origin, Request, TokenBuffer
 from radixrt.scheduler.scheduler import Outcome, Scheduler
 from radixrt.worker.constrained import Constrained
+from radixrt.worker.generation import Completion, Live
 from radixrt.worker.grammar_queue import Compiler, GrammarQueue
-from radixrt.worker.healing import Healing, TokenIndex
-from radixrt.worker.output import End, Output, Vocabulary
+from radixrt.worker.healing import Healer
+from radixrt.worker.output import Output, Vocabulary
 from radixrt.worker.pipeline import Executor, Pipeline
 from radixrt.worker.scoring import PromptLogprobs, ScoreCompletion, Scoring
 
@@ -48,22 +49,6 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
-    """The request is complete; `output` are all ids it generated. Times in seconds, since it was added."""
-
-    request: int
-    end: End
-    usage: Usage
-    output: IdArray
-    """Behind the prompt; if its last token was `healed` (see `events.Finished`), without that."""
-    prompt: ScoredTokens | None
-    """Of a request that was to score its prompt, too."""
-    healed: int
-    time_to_first_token: float
-    time: float
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """The request ended in an error."""
 
@@ -72,36 +57,6 @@ class Failure:
 
 
 EngineEvent: TypeAlias = Progress | Completion | ScoreCompletion | Failure
-
-
-@dataclass(slots=True)
-class _Live:
-    """A request that has not ended, and its output so far."""
-
-    request: Request
-    output: Output
-    added: float
-    first_token: float | None = None
-    constrained: Constrained | None = None
-    prompt: PromptLogprobs | None = None
-    healing: Healing | None = None
-
-    def has_mask(self, position: int) -> bool:
-        """Whether not every token may come at a position."""
-        return self.constrained is not None or self._heals_at(position)
-
-    def fill_mask(self, mask: Mask, position: int) -> None:
-        """Set `mask`, in place, to those that may."""
-        if self.constrained is not None:
-            self.constrained.fill_mask(mask)
-        else:
-            mask[:] = -1
-        if self.healing is not None and self._heals_at(position):
-            self.healing.restrict(mask)
-
-    def _heals_at(self, position: int) -> bool:
-        """Whether the prompt's last token is drawn anew there."""
-        return self.healing is not None and position == self.request.prompt_length
 
 
 class Engine:
@@ -122,12 +77,11 @@ class Engine:
         self.grammars = GrammarQueue(compiler)
         self._pipeline = Pipeline(executor, depth)
         self._vocabulary = vocabulary
+        self._healer = Healer(vocabulary)
         self._end_ids = end_ids
-        self._live: dict[int, _Live] = {}
+        self._live: dict[int, Live] = {}
         self._scorings: dict[int, Scoring] = {}
         self._next_id = 0
-        self._token_index: TokenIndex | None = None
-        """Made when it is first needed, which takes a tenth of a second."""
         self.aborts: Counter[str] = Counter()
         """Aborts by the state that the request was in."""
 
@@ -163,7 +117,7 @@ class Engine:
         sampling.check_tokens(params, self._vocabulary.vocabulary_size)
         self._check_prompt(prompt)
         end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids)
-        healing = self._healing(prompt, params, end_ids) if heals else None
+        healing = self._healer.healing(prompt, params, end_ids) if heals else None
         if healing is not None:
             prompt = prompt[:-1]
             # The token that is drawn anew does not count.
@@ -192,7 +146,7 @@ class Engine:
         room = request.token_limit - request.prompt_length
         output = Output(params, end_ids, room, self._vocabulary, healed=0 if healing is None else len(healing.prefix))
         wanted = PromptLogprobs(start) if scores else None
-        self._live[request.id] = _Live(request, output, time.monotonic(), prompt=wanted, healing=healing)
+        self._live[request.id] = Live(request, output, time.monotonic(), prompt=wanted, healing=healing)
         self._next_id += 1
         if params.constraint is None:
             self.scheduler.add(request)
@@ -232,7 +186,7 @@ class Engine:
         live = self._live.pop(request, None)
         if live is None:
             return False
-        self.aborts[self._state_name(live)] += 1
+        self.aborts["awaiting grammar" if request in self.grammars else live.state_name] += 1
         self.grammars.drop(request)
         self.scheduler.abort(request)
         return True
@@ -288,7 +242,7 @@ class Engine:
         events.append(Progress(request_id, (sampled.token,), text, logprobs))
         if end is not None:
             del self._live[request_id]
-            events.append(_completion(live, sampled.token, end))
+            events.append(live.completion(sampled.token, end))
         return Outcome((sampled.token,), ended=end is not None)
 
     def _take_scores(
@@ -332,26 +286,10 @@ class Engine:
         samples = tuple([msgspec.structs.replace(spec, mask=slots.get(spec.row)) for spec in plan.samples])
         return replace(plan, samples=samples, masks=masks)
 
-    def _state_name(self, live: _Live) -> str:
-        if live.request.id in self.grammars:
-            return "awaiting grammar"
-        return "holding back" if live.output.holds_back else live.request.state_name
-
     def _failure(self, request_id: int, error: RadixError) -> Failure:
         if self._scorings.pop(request_id, None) is None:
             del self._live[request_id]
         return Failure(request_id, error)
-
-    def _healing(self, prompt: IdArray, params: SamplingParams, end_ids: frozenset[int]) -> Healing | None:
-        """How the prompt's last token is drawn anew. None where that cannot be."""
-        token = int(prompt[-1])
-        prefix = self._vocabulary.token_bytes(token)
-        if len(prompt) == 1 or not prefix or token in end_ids:
-            return None
-        if params.constraint is not None and not _is_text(prefix):
-            return None  # A grammar knows no halves of characters.
-        self._token_index = self._token_index or TokenIndex(self._vocabulary)
-        return Healing(token, prefix, self._token_index, end_ids)
 
     def _check_prompt(self, prompt: IdArray) -> None:
         size = self._vocabulary.vocabulary_size
@@ -359,34 +297,6 @@ class Engine:
             raise InvalidRequest("the prompt is empty: at least one token is needed", field="prompt")
         if int(prompt.min()) < 0 or int(prompt.max()) >= size:
             raise InvalidRequest(f"the prompt has token ids outside 0 to {size - 1}", field="prompt")
-
-
-def _completion(live: _Live, last_token: int, end: End) -> Completion:
-    request = live.request
-    assert live.first_token is not None
-    return Completion(
-        request.id,
-        end,
-        Usage(request.prompt_length, request.cached_tokens or 0, len(live.output)),
-        output=np.append(request.tokens.view(request.prompt_length), np.int32(last_token)),
-        prompt=None if live.prompt is None else _scored_prompt(request, live.prompt),
-        healed=0 if live.healing is None else len(live.healing.prefix),
-        time_to_first_token=live.first_token - live.added,
-        time=time.monotonic() - live.added,
-    )
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _scored_prompt(request: Request, logprobs: PromptLogprobs) -> ScoredTokens:
-    ids = request.tokens.view(request.params.logprob_start_len, request.prompt_length)
-    return ScoredTokens(pack_ids(ids), logprobs.so_far)
 
 
 def fresh_seed(params: SamplingParams) -> int:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixrt.grammar.interface import Mask
+from radixrt.protocol.ids import IdArray
+from radixrt.protocol.sampling import SamplingParams
 from radixrt.worker.output import Vocabulary
 
 
@@ -46,6 +48,38 @@ class Healing:
         mask &= allowed
         if not mask.any():
             _add(mask, np.array([self._token]))
+
+
+class Healer:
+    """Says how the end of a prompt is drawn anew."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        # Made when somebody first heals: it takes a tenth of a second, and most workers never do.
+        self._index: TokenIndex | None = None
+
+    def healing(self, prompt: IdArray, params: SamplingParams, end_ids: frozenset[int]) -> Healing | None:
+        """Of the last token of `prompt`; None where it stays.
+
+        That is the only token, a special one, one that would end the generation, or, under a constraint, whose grammar
+        knows whole characters only, half a character.
+        """
+        token = int(prompt[-1])
+        prefix = self._vocabulary.token_bytes(token)
+        if len(prompt) == 1 or not prefix or token in end_ids:
+            return None
+        if params.constraint is not None and not _is_text(prefix):
+            return None
+        self._index = self._index or TokenIndex(self._vocabulary)
+        return Healing(token, prefix, self._index, end_ids)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _add(mask: Mask, tokens: NDArray[np.intp]) -> None:

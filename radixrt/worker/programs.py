@@ -20,7 +20,8 @@ from radixrt.protocol.messages import Abort, CloseProgram, Stats, SubmitTree, Tr
 from radixrt.protocol.sampling import SamplingParams, check
 from radixrt.protocol.terms import check as check_terms
 from radixrt.scheduler.request import Origin
-from radixrt.worker.engine import Completion, Engine, EngineEvent, Progress, fresh_seed
+from radixrt.worker.engine import Engine, EngineEvent, Progress, fresh_seed
+from radixrt.worker.generation import Completion
 from radixrt.worker.request_tree import Node, Program, prompt_of, subtree
 from radixrt.worker.scoring import ScoreCompletion
 
