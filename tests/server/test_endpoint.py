@@ -122,10 +122,11 @@ def scored_on_the_way(s: rx.ProgramState) -> None:
 def healed(s: rx.ProgramState) -> None:
     s += rx.user("Why?")
     s += rx.assistant("The ti" + rx.gen("cut", heal=True))
-    s += "and th"
-    for index, branch in enumerate(s.fork(2)):
+    s += "and th" + rx.gen("more", heal=True, stop="e", logprob_start_len=0)
+    branches = s.fork(2)
+    for index, branch in enumerate(branches):
         branch += rx.gen(heal=True) + f"{index} the bo" + rx.gen(heal=True, regex="[a-z]+") + "!"
-    s += rx.gen("more", heal=True, stop="e", logprob_start_len=0)
+    branches.join("concate_and_append")
 
 
 @rx.function
