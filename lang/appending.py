@@ -10,9 +10,10 @@ from radixrt.lang.choices import Decides
 from radixrt.lang.expressions import Expression, RoleEdge, as_expression, gen, select
 from radixrt.lang.options import GenOptions
 from radixrt.lang.pending import Pending
-from radixrt.lang.recording import Branch, ScopeText
+from radixrt.lang.recording import Branch
 from radixrt.lang.roles import turn
 from radixrt.lang.tree import Strand
+from radixrt.lang.variables import ScopeText
 
 T = TypeVar("T")
 
@@ -122,7 +123,7 @@ class Appending:
         self.branch.assign(name, value)
 
     def __contains__(self, name: str) -> bool:
-        return name in self.branch
+        return name in self.branch.variables
 
     def set_var(self, name: str, value: object) -> None:
         """`state[name] = value`."""

@@ -41,7 +41,7 @@ class AsyncProgramState(Appending):
 
         Raises `UnknownVariable`, and `GenerationFailed` if it failed.
         """
-        await self.branch.wait_async(self.branch.generations_behind(name))
+        await self.branch.wait_async(self.branch.variables.generations_behind(name))
         return self.branch.read(name)
 
     async def get_meta_info(self, name: str) -> dict[str, Any] | list[dict[str, Any]] | None:

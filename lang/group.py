@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, get_ar
 
 from radixrt.errors import InvalidRequest, JoinFailed
 from radixrt.lang.expressions import Expression, RoleEdge
-from radixrt.lang.recording import Branch, Gathered
+from radixrt.lang.recording import Branch
 from radixrt.lang.tree import GenNode, JoinMode, JoinNode, RoleNode, SelectNode, TextNode
+from radixrt.lang.variables import Gathered
 from radixrt.protocol.segments import Ids, Text
 
 if TYPE_CHECKING:
@@ -97,9 +98,10 @@ def join_branches(parent: Branch, branches: Sequence[Branch], mode: JoinMode) ->
 
 
 def _gather(parent: Branch, branches: Sequence[Branch]) -> None:
-    names = dict.fromkeys(name for branch in branches for name in branch.own_names() if parent.takes_joined(name))
-    for name in names:
-        values = tuple(branch.recorded_value(name) for branch in branches if name in branch.own_names())
+    scopes = [branch.variables for branch in branches]
+    names = dict.fromkeys(name for scope in scopes for name in scope.own_names())
+    for name in filter(parent.variables.takes_joined, names):
+        values = tuple(scope.recorded(name) for scope in scopes if name in scope.own_names())
         parent.assign(name, Gathered(values), by_join=True)
 
 

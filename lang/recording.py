@@ -6,25 +6,20 @@ fork alone. So by the join rule (`protocol.segments`) each tokenises by itself, 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
-from collections.abc import KeysView, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from radixrt.client.backend import Backend
-from radixrt.client.loop import running_loop
 from radixrt.errors import Aborted, GenerationFailed, InvalidRequest, UnknownVariable
 from radixrt.lang import demands
-from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.expressions import Constant, Expression, Gen, RoleEdge, Select
 from radixrt.lang.markup import note_markup
 from radixrt.lang.options import sampling_params
 from radixrt.lang.reasoning import ReasoningFormat, SeparatedText, reasoning_name
+from radixrt.lang.recorder import Recorder
 from radixrt.lang.results import Generation
 from radixrt.lang.selection import Selection
-from radixrt.lang.signals import Signal
 from radixrt.lang.tree import (
     ForkNode,
     GenNode,
@@ -36,77 +31,13 @@ from radixrt.lang.tree import (
     TextNode,
     generations,
     path,
-    text_of,
 )
+from radixrt.lang.variables import Variables
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.options import Options
 from radixrt.protocol.origin import Origin
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Raw, Role, Segment, Text
-
-
-class Recorder:
-    """What the branches of one run share."""
-
-    def __init__(
-        self,
-        program: str,
-        backend: Backend,
-        dispatcher: Dispatcher,
-        defaults: Mapping[str, Any],
-        *,
-        num_api_spec_tokens: int | None = None,
-        is_trace: bool = False,
-    ) -> None:
-        """`defaults`: options that a `gen` may override. `num_api_spec_tokens`: see `protocol.origin.Origin`.
-
-        `is_trace`: nothing is sent, and so nothing will ever be generated.
-        """
-        self.program = program
-        self.backend = backend
-        self.dispatcher = dispatcher
-        self.defaults = {"heal": True, **defaults} if backend.capabilities.heals else defaults
-        self.num_api_spec_tokens = num_api_spec_tokens
-        self.recorded = Signal()
-        """Notified at each statement, and when the program's body has ended."""
-        self.body_ended = False
-        self.body_error: BaseException | None = None
-        """What the body raised, for those who read while it runs in another thread."""
-        self.ret_value: object = None
-        """What it returned."""
-        self.node_ids = itertools.count()
-        self.is_trace = is_trace
-        self.body_loop: asyncio.AbstractEventLoop | None = None
-        """Where the body runs, if it is a coroutine."""
-
-    def check_may_block(self, awaited: Generation) -> None:
-        """Raise `InvalidRequest` in the event loop that the body runs in: it would wait for ever, and all with it."""
-        if self.body_loop is not None and running_loop() is self.body_loop:
-            raise InvalidRequest(
-                f"{awaited.program}, {awaited.branch}: {awaited.node} is still being generated; in an `async def` "
-                f"program it has to be awaited, with `await s.get({awaited.node!r})`"
-            )
-
-    def end_body(self, error: BaseException | None = None) -> None:
-        """Nothing will be recorded any more; `error` is what the body raised."""
-        self.body_error = error
-        self.body_ended = True
-        self.recorded.notify()
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeText:
-    """The value of a `var_scope`: the text below `start` down to `end`."""
-
-    start: Node | None
-    end: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """What a join put into the parent: the branches' values of one name, until somebody reads them."""
-
-    values: tuple[object, ...]
 
 
 class Branch(Strand):
@@ -126,22 +57,16 @@ class Branch(Strand):
         self._lock = threading.RLock()
         self._parent: int | None = origin._parent if origin else None
         """The last node sent, which the next one continues..."""
-        self._sent: list[int] = []
-        """The nodes that the branch itself sent."""
         self._pending: list[Segment] = []
         """...with these."""
+        self._sent: list[int] = []
+        """The nodes that the branch itself sent."""
         self._last: Generation | None = origin._last if origin else None
         """If this one failed, so has the branch."""
         self._turns: tuple[str, ...] = origin._turns if origin else ()
         self._open_turn: str | None = origin._open_turn if origin else None
-        self._variables: dict[str, object] = {}
+        self.variables: Variables = Variables(origin.variables if origin else None)
         self._named: dict[str, Generation] = dict(origin._named) if origin else {}
-        self._joined: set[str] = set(origin._joined) if origin else set()
-        """Names whose value a join put there."""
-        self._own: dict[str, None] = {}
-        """Names that this branch itself set, in order."""
-        if origin is not None:
-            self._variables = {name: _isolated(value) for name, value in origin._variables.items()}
 
     # Statements
 
@@ -236,60 +161,26 @@ class Branch(Strand):
 
     # Variables
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._variables
-
-    def own_names(self) -> KeysView[str]:
-        """The names that this branch itself set, in order."""
-        return self._own.keys()
-
-    def takes_joined(self, name: str) -> bool:
-        """Whether a join may set `name`: only a join has done so before, or nothing has."""
-        return name not in self._variables or name in self._joined
-
     def assign(self, name: str, value: object, *, by_join: bool = False) -> None:
         """Set a variable."""
         with self._lock:
-            self._variables[name] = value
-            self._own[name] = None
-            if by_join:
-                self._joined.add(name)
-            else:
-                self._joined.discard(name)
+            self.variables.assign(name, value, by_join=by_join)
         self.recorder.recorded.notify()
-
-    def generations_behind(self, name: str) -> list[Generation]:
-        """What has to be generated before `name` can be read."""
-        return _generations_behind(self._variables.get(name))
 
     def read(self, name: str) -> Any:
         """The value of a variable; blocks until it is known.
 
         Raises `UnknownVariable` (or what kept the body from setting it), and `GenerationFailed`.
         """
-        if name not in self._variables:
+        if name not in self.variables:
             if self.recorder.body_error is not None:
                 raise self.recorder.body_error
-            known = ", ".join(map(repr, self._variables)) or "none"
+            known = ", ".join(map(repr, self.variables)) or "none"
             raise UnknownVariable(
                 f"{self.recorder.program}, {self.place} has no variable {name!r}; it has: {known}", field=name
             )
-        self.wait(self.generations_behind(name))
-        value = self._variables[name]
-        if not isinstance(value, Gathered):
-            return _read(value)
-        gathered = _read(value)
-        self._variables[name] = gathered  # the same list for every reader
-        return gathered
-
-    def recorded_value(self, name: str) -> object:
-        """The value as it is kept, for `assign` to another branch: what is generated may still be on its way."""
-        return self._variables[name]
-
-    def generation_of(self, name: str) -> Generation | None:
-        """The generation that is the variable's value, if one is."""
-        value = self._variables.get(name)
-        return value if isinstance(value, Generation) else None
+        self.wait(self.variables.generations_behind(name))
+        return self.variables.read(name)
 
     def last_generation(self, name: str) -> Generation | None:
         """The last generation of that name, even if something else has been assigned since."""
@@ -438,35 +329,6 @@ class Branch(Strand):
         self.recorder.recorded.notify()
 
 
-def _generations_behind(value: object) -> list[Generation]:
-    match value:
-        case Generation() as generation:
-            return [generation]
-        case SeparatedText(generation=generation):
-            return [generation]
-        case ScopeText(start, end):
-            return generations(path(end, start))
-        case Gathered(values):
-            return [generation for one in values for generation in _generations_behind(one)]
-        case _:
-            return []
-
-
-def _read(value: object) -> Any:
-    """A variable's value, once what is behind it is complete. Raises `GenerationFailed`."""
-    match value:
-        case Generation() as generation:
-            return generation.value()
-        case SeparatedText() as separated:
-            return separated.value()
-        case ScopeText(start, end):
-            return text_of(path(end, start))
-        case Gathered(values):
-            return [_read(one) for one in values]
-        case _:
-            return value
-
-
 def _first_error(generations: Sequence[Generation]) -> GenerationFailed | None:
     return next((generation.failure.error() for generation in generations if generation.failure is not None), None)
 
@@ -480,14 +342,3 @@ def _merged(segments: list[Segment]) -> tuple[Segment, ...]:
         else:
             merged += run
     return tuple(merged)
-
-
-def _isolated(value: object) -> object:
-    """`value` for another branch: plain containers are copied, so that a change in one is not seen in the other."""
-    if type(value) is list:
-        return [_isolated(item) for item in value]
-    if type(value) is dict:
-        return {key: _isolated(item) for key, item in value.items()}
-    if type(value) is set:
-        return set(value)
-    return value

@@ -18,7 +18,8 @@ from radixrt.lang.backends import running_backend
 from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.expected_steps import ExpectedSteps
 from radixrt.lang.prefixes import SharedPrefix
-from radixrt.lang.recording import Branch, Recorder
+from radixrt.lang.recorder import Recorder
+from radixrt.lang.recording import Branch
 from radixrt.lang.state import ProgramState
 
 Body: TypeAlias = Callable[[Any], Any]

@@ -47,7 +47,7 @@ class ProgramState(Appending):
 
     def __getitem__(self, name: str) -> Any:
         if self._follow:
-            self._wait_until(lambda: name in self.branch)
+            self._wait_until(lambda: name in self.branch.variables)
         return self.branch.read(name)
 
     def get_var(self, name: str) -> Any:

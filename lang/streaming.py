@@ -95,9 +95,9 @@ def variable_steps(branch: Branch, name: str, *, follow: bool) -> Iterator[Step]
     Raises `UnknownVariable` if it never is, `InvalidRequest` if it is no text, `GenerationFailed` as reading it does.
     """
     if follow:
-        yield Wait(branch.recorder.recorded, lambda: name in branch or branch.recorder.body_ended)
-    generation = branch.generation_of(name)
-    if generation is None:
+        yield Wait(branch.recorder.recorded, lambda: name in branch.variables or branch.recorder.body_ended)
+    generation = branch.variables.recorded(name)
+    if not isinstance(generation, Generation):
         value = branch.read(name)
         if not isinstance(value, str):
             raise InvalidRequest(f"variable {name!r} is {type(value).__name__}, not text; read state[{name!r}]")

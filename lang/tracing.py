@@ -19,7 +19,8 @@ from radixrt.lang.appending import Appending
 from radixrt.lang.dispatch import Dispatcher
 from radixrt.lang.expressions import Constant, Piece, RoleEdge
 from radixrt.lang.marked import TraceStopped, before_marks
-from radixrt.lang.recording import Branch, Recorder
+from radixrt.lang.recorder import Recorder
+from radixrt.lang.recording import Branch
 from radixrt.lang.results import Generation
 from radixrt.lang.show import render_plain, render_svg
 from radixrt.lang.tree import RoleNode, Strand, TextNode

@@ -27,8 +27,8 @@ def test_statements_are_kept_until_a_value_is_read(backend: Scripted) -> None:
 def test_a_pause_of_the_program_sends_what_is_recorded(backend: Scripted) -> None:
     @function
     def program(s: ProgramState) -> float:
+        recorded = time.monotonic()  # before: the thread may be stopped behind any statement
         s += gen("x")
-        recorded = time.monotonic()
         deadline = recorded + 5
         while not backend.submitted and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -66,7 +66,7 @@ def test_a_chain_is_sent_without_waiting_for_its_first_link(backend: Scripted) -
         s += "a" + gen("x") + "b" + gen("y")
         while len(backend.nodes) < 2:
             time.sleep(0.001)
-        assert not s.branch.generation_of("x").complete  # type: ignore[union-attr]
+        assert not s.branch.variables.recorded("x").complete  # type: ignore[union-attr]
         assert [node.parent for node in backend.nodes] == [None, 0]
         go.set()
 
