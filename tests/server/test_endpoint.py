@@ -64,12 +64,15 @@ class Salted(RuntimeEndpoint):
 
 @rx.function
 def words_cut_by_forks(s: rx.ProgramState) -> None:
+    """One after the other: which of them finds the others' prefixes in the cache would depend on who is quicker."""
     s += "The tid"
     for branch in s.fork(2):
         branch += "e comes in twic"
         for below in branch.fork(2):
             below += "e" + rx.gen("below")
+            below.sync()
         branch += "e a day" + rx.gen("cut")
+        branch.sync()
     s += "e" + rx.gen("cut")
     s += "s" + rx.gen("more")
 

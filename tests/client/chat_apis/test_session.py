@@ -145,5 +145,5 @@ def test_a_reply_of_a_form_that_nobody_foresaw_fails_its_node(server: ChatServer
 
     (event,) = run(backend, act)
     assert isinstance(event, Failed)
-    assert event.kind == "InternalError"
-    assert "AttributeError" in event.message
+    assert event.kind == "ApiUnavailable"
+    assert "a reply that is not understood" in event.message
