@@ -47,8 +47,9 @@ class Output:
         Raises `InvalidRequest` for stop strings or patterns that are wrong.
         """
         self._healed = healed
-        self._min_tokens = params.min_tokens
         self._max_tokens = min(room, params.max_tokens)
+        # A context that is full ends a generation, whatever `min_tokens` asks for.
+        self._min_tokens = min(params.min_tokens, self._max_tokens)
         self.end_ids = end_ids
         self._vocabulary = vocabulary
         self._stops = StopMatcher(params.stop, params.stop_regex)

@@ -109,6 +109,14 @@ def test_a_request_out_of_range_is_refused_before_it_owns_anything() -> None:
     assert not engine.busy
 
 
+def test_a_generation_that_must_not_end_ends_where_the_context_does() -> None:
+    engine, _ = make(pages=8, page_size=4)
+    request = engine.add(as_ids(range(1, 29)), SamplingParams(min_tokens=100, max_tokens=100), seed=0)
+    end = run(engine)[request]
+    assert isinstance(end, Completion)
+    assert (end.end.reason, len(end.output)) == ("length", 4)
+
+
 @pytest.mark.parametrize(("seed", "page_size"), [(0, 1), (1, 4), (2, 16)])
 def test_random_traffic_under_pressure_gives_the_answers_of_a_roomy_quiet_engine(seed: int, page_size: int) -> None:
     """Aborts, failing steps, preemptions, evictions and partial copies, with every slot that is read checked."""

@@ -112,6 +112,10 @@ def test_the_length_limit_is_the_smaller_of_max_tokens_and_the_room_there_is() -
     assert run([1, 1, 1], max_tokens=9, room=1) == (b"plum", End("length", None, 1, b""))
 
 
+def test_min_tokens_does_not_outlast_the_room_there_is() -> None:
+    assert run([1, 1, 1], min_tokens=9, room=2) == (b"plumplum", End("length", None, 2, b""))
+
+
 def test_at_the_length_limit_what_was_held_back_is_shown() -> None:
     text, end = run([7, 9], max_tokens=2, stop=("until dark",))
     assert text == b"valuntil"
