@@ -24,13 +24,15 @@ from radixrt.text.frontend import Frontend, Prompt
 MAX_GENERATIONS = 4 * MAX_CHOICES
 """Prompts times choices that one request may ask for."""
 _LONG_PROMPT = 16_384
-"""Characters from which a prompt is tokenised beside the event loop, which answers others meanwhile."""
+"""Characters from which a prompt is tokenised beside the event loop, which answers others meanwhile..."""
+_MANY_SEGMENTS = 192
+"""...and segments (of a turn three): for each turn the chat template may have to render all that stand before it."""
 
 
 async def encode(frontend: Frontend, segments: Sequence[Segment]) -> Prompt:
     """A prompt as token ids; raises `InvalidRequest` for one that is wrong."""
     length = sum(len(segment.text) for segment in segments if isinstance(segment, Text | Raw))
-    if length < _LONG_PROMPT:
+    if length < _LONG_PROMPT and len(segments) < _MANY_SEGMENTS:
         return frontend.encode_to_generate(segments)
     return await in_thread(lambda: frontend.encode_to_generate(segments))
 
