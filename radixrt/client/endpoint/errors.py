@@ -26,8 +26,9 @@ _BY_CODE: dict[str, type[RadixError]] = {
 }
 """`radixrt.server.errors` has the other way."""
 
-_NAMES = {"segments": "prompt", "structured_outputs.json_object": "json_object"}
+_NAMES = {"segments": "prompt", "structured_outputs.json_object": "json_object", "top_logprobs_num": "logprobs"}
 """Fields of requests whose name is another in Python."""
+_PATTERNS = ("regex", "stop_regex")
 _SHOWN_CHARACTERS = 200
 
 
@@ -47,7 +48,7 @@ def error_of_body(error: ErrorBody, status: int = 500) -> RadixError:
     """The error that a server tells."""
     kind = _BY_CODE.get(error.code or "") or _by_status(status)
     field = _field(error.param)
-    if kind is InvalidConstraint and field == "regex":
+    if kind is InvalidConstraint and field is not None and field.partition("[")[0] in _PATTERNS:
         kind = InvalidPattern
     return kind(error.message, field=field)
 

@@ -152,6 +152,8 @@ def test_a_stream_that_does_not_end_well_fails_its_generation(
         (400, {"code": "invalid_value", "param": "choices[1]"}, InvalidRequest, "choices[1]"),
         (400, {"code": "context_length_exceeded", "param": "segments"}, PromptTooLong, "prompt"),
         (400, {"code": "invalid_constraint", "param": "sampling_params.regex"}, InvalidPattern, "regex"),
+        (400, {"code": "invalid_constraint", "param": "stop_regex[1]"}, InvalidPattern, "stop_regex[1]"),
+        (400, {"code": "invalid_value", "param": "top_logprobs_num"}, InvalidRequest, "logprobs"),
         (409, {"code": "tokenizer_changed", "param": "tokenizer"}, TokenizerChanged, "tokenizer"),
         (429, {"code": "queue_full"}, QueueFull, None),
         (503, {"code": "worker_unavailable"}, WorkerUnavailable, None),
