@@ -151,9 +151,9 @@ def _sampling(body: ChatRequest, context_length: int) -> Sampling:
     return sampling(
         body,
         max_tokens=context_length if limit is None else limit,
-        max_tokens_name=name,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         constraints=_format_constraint(body.response_format),
+        names={"max_tokens": name, "logprobs": "top_logprobs"},
     )
 
 

@@ -142,42 +142,41 @@ class Sampling(msgspec.Struct, frozen=True):
 def sampling(
     fields: SamplingFields,
     *,
-    max_tokens: int | None,
-    max_tokens_name: str = "max_tokens",
+    max_tokens: int,
     logprobs: int | None = None,
     logprob_start_len: int = -1,
     return_text_in_logprobs: bool = False,
     constraints: Mapping[str, tuple[str, Any]] | None = None,
     prefix: str = "",
+    names: Mapping[str, str] | None = None,
 ) -> Sampling:
     """The sampling parameters of a request.
 
     `constraints` are those that a route knows besides: name of a field -> (name among the parameters, value). `prefix`
-    is what stands before a field's name in the request. Raises `InvalidRequest`, naming the field.
+    is what stands before a field's name in the request; `names` are the fields of parameters that are called otherwise
+    there. Raises `InvalidRequest`, naming the field.
     """
     values = {name: getattr(fields, name) for name in _PARAMETERS if getattr(fields, name) is not None}
-    if max_tokens is not None:
-        values["max_tokens"] = max_tokens
     for name in ("stop", "stop_regex"):
         if (stops := getattr(fields, name)) is not None:
             values[name] = (stops,) if isinstance(stops, str) else tuple(stops)
     if fields.stop_token_ids is not None:
         values["stop_token_ids"] = tuple(fields.stop_token_ids)
-    names = {name: prefix + name for name in SamplingParams.__struct_fields__}
-    names |= {"max_tokens": prefix + max_tokens_name, "logprob_start_len": "logprob_start_len"}
+    called = {name: prefix + name for name in SamplingParams.__struct_fields__} | dict(names or {})
     field, constraint = _constraint(fields, constraints or {}, prefix)
     if field is not None:
-        names |= dict.fromkeys(("constraint", "json_schema", "json_object", "regex", "choices"), field)
+        called |= dict.fromkeys(("constraint", "json_schema", "json_object", "regex", "choices"), field)
     params = SamplingParams(
         **values,
+        max_tokens=max_tokens,
         logprobs=logprobs,
         logprob_start_len=logprob_start_len,
         return_text_in_logprobs=return_text_in_logprobs,
         constraint=constraint,
     )
-    with naming(names):
+    with naming(called):
         check(params)
-    return Sampling(params, names)
+    return Sampling(params, called)
 
 
 def _constraint(

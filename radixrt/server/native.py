@@ -28,8 +28,10 @@ from radixrt.text.tokenizer import Tokenizer
 
 _DEFAULT_MAX_TOKENS = 128
 """SGLang's."""
-NO_PROMPT_LOGPROBS = -1
+_NO_PROMPT_LOGPROBS = -1
 _PREFIX = "sampling_params."
+_SGLANG_NAMES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "seed": "sampling_seed"}
+"""Of parameters that may be given under either name."""
 
 
 class NativeSampling(SamplingFields, kw_only=True):
@@ -42,11 +44,11 @@ class NativeSampling(SamplingFields, kw_only=True):
 
 
 class GenerateRequest(PromptFields, kw_only=True):
-    sampling_params: NativeSampling = msgspec.field(default_factory=NativeSampling)
+    sampling_params: NativeSampling | None = None
     return_logprob: bool | None = None
     top_logprobs_num: int | None = None
-    logprob_start_len: int = NO_PROMPT_LOGPROBS
-    """With `return_logprob`: the first of the prompt's tokens whose log-probability is told, too; -1: none."""
+    logprob_start_len: int | None = None
+    """With `return_logprob`: the first of the prompt's tokens whose log-probability is told, too; -1, as null: none."""
     return_text_in_logprobs: bool | None = None
     """Whether each entry has the token's text as its third place."""
     stream: bool | None = None
@@ -80,30 +82,24 @@ def routes(parts: Parts) -> APIRouter:
 
 def requested_sampling(body: GenerateRequest) -> Sampling:
     """The sampling parameters of a request; raises `InvalidRequest`, naming the field."""
-    if body.logprob_start_len != NO_PROMPT_LOGPROBS and not body.return_logprob:
+    start = _NO_PROMPT_LOGPROBS if body.logprob_start_len is None else body.logprob_start_len
+    if start != _NO_PROMPT_LOGPROBS and not body.return_logprob:
         raise InvalidRequest("logprob_start_len is given without return_logprob", field="logprob_start_len")
+    given = body.sampling_params or NativeSampling()
+    renamed = {ours: theirs for ours, theirs in _SGLANG_NAMES.items() if getattr(given, ours) is None}
+    merged = msgspec.structs.replace(given, **{ours: getattr(given, theirs) for ours, theirs in renamed.items()})
     return sampling(
-        _merged(body.sampling_params),
-        max_tokens=_limit(body.sampling_params),
-        max_tokens_name="max_tokens" if body.sampling_params.max_tokens is not None else "max_new_tokens",
+        merged,
+        max_tokens=_DEFAULT_MAX_TOKENS if merged.max_tokens is None else merged.max_tokens,
         logprobs=(body.top_logprobs_num or 0) if body.return_logprob else None,
-        logprob_start_len=body.logprob_start_len,
+        logprob_start_len=start,
         return_text_in_logprobs=bool(body.return_text_in_logprobs),
         prefix=_PREFIX,
-    )
-
-
-def _limit(given: NativeSampling) -> int:
-    limits = (given.max_tokens, given.max_new_tokens, _DEFAULT_MAX_TOKENS)
-    return next(limit for limit in limits if limit is not None)
-
-
-def _merged(given: NativeSampling) -> NativeSampling:
-    """SGLang's names of parameters made ours."""
-    return msgspec.structs.replace(
-        given,
-        min_tokens=given.min_new_tokens if given.min_tokens is None else given.min_tokens,
-        seed=given.sampling_seed if given.seed is None else given.seed,
+        names={
+            **{ours: _PREFIX + theirs for ours, theirs in renamed.items()},
+            "logprobs": "top_logprobs_num",
+            "logprob_start_len": "logprob_start_len",
+        },
     )
 
 

@@ -28,7 +28,7 @@ class SegmentBody(msgspec.Struct):
     edge: Literal["begin", "end"] | None = None
     fork: Literal[True] | None = None
     generated: list[Any] | None = None
-    healed: int = 0
+    healed: int | None = None
     """With `generated`: what `meta_info.healed` said of them."""
     choices: list[str] | None = None
     chosen: int | None = None
@@ -107,6 +107,11 @@ def _segment(given: SegmentBody, field: str) -> Segment:
             "choices with chosen",
             field=field,
         )
+    if given.healed is not None and (given.generated is None or given.healed < 0):
+        raise InvalidRequest(
+            f"{field}.healed is {given.healed}; it must be at least 0, and stand beside generated",
+            field=f"{field}.healed",
+        )
     if given.text is not None:
         encode_utf8(given.text, f"{field}.text")
         return Text(given.text)
@@ -115,9 +120,7 @@ def _segment(given: SegmentBody, field: str) -> Segment:
     if given.ids is not None:
         return Ids(_packed(given.ids, f"{field}.ids"))
     if given.generated is not None:
-        if given.healed < 0:
-            raise InvalidRequest(f"{field}.healed is {given.healed}; it must be at least 0", field=f"{field}.healed")
-        return Generated(_packed(given.generated, f"{field}.generated"), given.healed)
+        return Generated(_packed(given.generated, f"{field}.generated"), given.healed or 0)
     if given.fork is not None:
         return Fork()
     if given.choices is not None:

@@ -30,10 +30,10 @@ from radixrt.server.sse import while_connected
 class ScoreRequest(PromptFields, kw_only=True):
     choices: list[str] | None = None
     """Options to score behind the prompt; without them the prompt's own tokens are scored."""
-    unconditional: bool = False
+    unconditional: bool | None = None
     """Whether each option is also scored as a text of its own."""
-    start: int = 0
-    """Without choices: the first token of the prompt to score."""
+    start: int | None = None
+    """Without choices: the first token of the prompt to score; by default its first."""
 
 
 def routes(parts: Parts) -> APIRouter:
@@ -54,14 +54,14 @@ def routes(parts: Parts) -> APIRouter:
                 if body.unconditional:
                     raise InvalidRequest("unconditional is true, but no choices are given", field="unconditional")
                 prompt = Ids(pack_ids((await encode(frontend, given[0])).ids))
-                scoring = score_prompt(opened, frontend, [prompt], body.start)
+                scoring = score_prompt(opened, frontend, [prompt], body.start or 0)
                 told = _prompt_reply(await while_connected(request.receive, scoring))
                 return json_reply(told | {"tokenizer": frontend.tokenizer.fingerprint})
             if body.start:
                 raise InvalidRequest(
                     "start is given with choices, which are scored from their first token", field="start"
                 )
-            choosing = score_options(opened, given[0], body.choices, unpack_ids, unconditional=body.unconditional)
+            choosing = score_options(opened, given[0], body.choices, unpack_ids, unconditional=bool(body.unconditional))
             told = _options_reply(await while_connected(request.receive, choosing))
             return json_reply(told | {"tokenizer": frontend.tokenizer.fingerprint})
 

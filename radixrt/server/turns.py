@@ -24,8 +24,8 @@ MAX_TURNS = 4096
 class TurnsRequest(msgspec.Struct):
     roles: list[str]
     """Those of a conversation's turns, in order."""
-    start: int = 0
-    """The first turn to tell of."""
+    start: int | None = None
+    """The first turn to tell of; by default the first of all."""
 
 
 def routes(parts: Parts) -> APIRouter:
@@ -38,10 +38,11 @@ def routes(parts: Parts) -> APIRouter:
         frontend = parts.frontend
         if len(body.roles) > MAX_TURNS:
             raise InvalidRequest(f"roles has {len(body.roles)} turns; it may have {MAX_TURNS}", field="roles")
-        if not 0 <= body.start <= len(body.roles):
-            raise InvalidRequest(f"start is {body.start}; it must be from 0 to {len(body.roles)}", field="start")
+        start = body.start or 0
+        if not 0 <= start <= len(body.roles):
+            raise InvalidRequest(f"start is {start}; it must be from 0 to {len(body.roles)}", field="start")
         # Beside the event loop: for each turn the template renders all that stands before it.
-        told = await in_thread(lambda: _told(frontend, body.roles, body.start))
+        told = await in_thread(lambda: _told(frontend, body.roles, start))
         return json_reply(told | {"tokenizer": frontend.tokenizer.fingerprint})
 
     return router

@@ -7,11 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from radixrt.server import models
+from radixrt.server.body import decode
+from radixrt.server.chat import ChatRequest
+from radixrt.server.completions import CompletionRequest
+from radixrt.server.native import GenerateRequest, NativeSampling
 from radixrt.server.parts import Parts
+from radixrt.server.prompts import SegmentBody
+from radixrt.server.score import ScoreRequest
 from radixrt.server.settings import MAX_BODY_BYTES
+from radixrt.server.turns import TurnsRequest
 from tests.server.conftest import RunningServer
 from tests.support.processes import wait_until
 
@@ -79,7 +87,7 @@ CHAT_FIELDS = [
     ({"logit_bias": {"5": 1000}}, "logit_bias.5"),
     ({"frequency_penalty": 3}, "frequency_penalty"),
     ({"top_logprobs": 3}, "top_logprobs"),
-    ({"logprobs": True, "top_logprobs": 21}, "logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
@@ -147,6 +155,10 @@ NATIVE = [
     ({"segments": [{"ids": [512]}]}, "segments"),
     ({"input_ids": [512]}, "input_ids"),
     ({"text": "a", "sampling_params": {"max_new_tokens": -1}}, "sampling_params.max_new_tokens"),
+    ({"text": "a", "sampling_params": {"min_new_tokens": -1}}, "sampling_params.min_new_tokens"),
+    ({"text": "a", "sampling_params": {"min_tokens": -1, "min_new_tokens": 1}}, "sampling_params.min_tokens"),
+    ({"text": "a", "sampling_params": {"sampling_seed": 2**64}}, "sampling_params.sampling_seed"),
+    ({"text": "a", "return_logprob": True, "top_logprobs_num": 21}, "top_logprobs_num"),
     ({"text": "a", "sampling_params": {"temperature": "hot"}}, "sampling_params.temperature"),
     ({"text": "a", "sampling_params": {"logit_bias": {"999": 1}}}, "sampling_params.logit_bias"),
     ({"text": "a", "sampling_params": {"ebnf": "x"}}, "sampling_params.ebnf"),
@@ -262,3 +274,17 @@ def test_bad_requests_change_nothing_for_others(server: RunningServer, http: htt
             if line.startswith("data: {"):
                 text += json.loads(line[6:])["choices"][0]["text"]
     assert text == alone[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "required"),
+    [
+        *((GenerateRequest, {}), (NativeSampling, {}), (SegmentBody, {}), (ScoreRequest, {})),
+        (TurnsRequest, {"roles": []}),
+        (ChatRequest, {"messages": []}),
+        (CompletionRequest, {"prompt": ""}),
+    ],
+)
+def test_a_field_that_is_null_was_not_given(kind: type[msgspec.Struct], required: dict[str, Any]) -> None:
+    nulls = {field.name: None for field in msgspec.structs.fields(kind) if not field.required}
+    assert decode(msgspec.json.encode(nulls | required), kind) == kind(**required)

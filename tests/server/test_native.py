@@ -244,6 +244,7 @@ def test_a_healed_prompt_can_be_continued_with_the_tokens_that_it_came_to(http: 
         ([{"generated": [100], "healed": 2}], "segments"),
         ([{"ids": [100]}, {"generated": [100], "healed": 2}], "segments"),
         ([{"text": "So"}, {"generated": [100], "healed": -1}], "segments[1].healed"),
+        ([{"text": "So"}, {"ids": [100], "healed": 2}], "segments[1].healed"),
     ],
 )
 def test_what_cannot_have_been_healed_is_refused(http: httpx.Client, segments: list[Any], field: str) -> None:
