@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import radixrt
+from radixrt import errors
 from tests.import_rules import ROOT, package_files
 
 
@@ -69,6 +70,12 @@ def test_every_public_name_is_found() -> None:
     assert set(radixrt.__all__) <= set(dir(radixrt))
     for name in radixrt.__all__:
         assert getattr(radixrt, name) is not None
+
+
+def test_every_error_is_public() -> None:
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert "QueueFull" in kinds
+    assert kinds <= set(radixrt.__all__)
 
 
 def test_type_checkers_and_python_find_a_public_name_in_the_same_module() -> None:
