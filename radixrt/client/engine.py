@@ -36,7 +36,7 @@ class Engine:
     """
 
     def __init__(self, model_path: str | os.PathLike[str] = DEFAULT_MODEL, **options: Any) -> None:
-        self.runtime = Runtime(model_path, **options)
+        self.runtime = Runtime(model_path=model_path, **options)
         self.name = "Engine"
         self.capabilities = self.runtime.capabilities
 

@@ -21,7 +21,7 @@ from radixrt.client.session import TextSession
 from radixrt.client.worker_config import worker_config
 from radixrt.client.worker_process import WorkerProcess
 from radixrt.config import DEFAULT_MODEL
-from radixrt.errors import WorkerUnavailable
+from radixrt.errors import InvalidRequest, WorkerUnavailable
 from radixrt.protocol.events import TextEvent
 from radixrt.protocol.ids import IdArray, unpack_ids
 from radixrt.protocol.messages import Stats, Welcome
@@ -37,9 +37,10 @@ _LAST_FRAMES_SECONDS = 0.25
 class Runtime(PlainCalls):
     """A running model. Constructing it returns when the model is loaded; `shutdown`, or leaving `with`, ends it.
 
-    The options are those of `WorkerConfig`, and `heal`: see `client.backend.Capabilities.heals`. Raises
-    `InvalidRequest` for a bad one, `ModelNotFound`, `UnsupportedModel`, `DownloadFailed` or `BackendUnavailable` for
-    what cannot be loaded, and `WorkerUnavailable` if the worker process ends before it is ready.
+    The options are those of `WorkerConfig`, and `heal`: see `client.backend.Capabilities.heals`; `model_path` is
+    SGLang's name for `model`. Raises `InvalidRequest` for a bad one, `ModelNotFound`, `UnsupportedModel`,
+    `DownloadFailed` or `BackendUnavailable` for what cannot be loaded, and `WorkerUnavailable` if the worker process
+    ends before it is ready.
 
     It is a `client.backend.Backend`, so programs run on it; its other methods may be called from any thread.
     """
@@ -71,7 +72,12 @@ class Runtime(PlainCalls):
         threads: int | None = None,
         log_level: Literal["debug", "info", "warning", "error"] = "warning",
         heal: bool = False,
+        model_path: str | os.PathLike[str] | None = None,
     ) -> None:
+        if model_path is not None:
+            if model != DEFAULT_MODEL:
+                raise InvalidRequest("model and model_path are given; they say the same", field="model_path")
+            model = model_path
         self.capabilities = HEALING_RUNTIME if heal else RUNTIME
         config = worker_config(
             model=os.fspath(model),

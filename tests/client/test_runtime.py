@@ -178,6 +178,7 @@ def test_a_stream_of_several_choices_is_refused(runtime: Runtime) -> None:
         ({"kv_dtype": "int4"}, "kv_dtype"),
         ({"weights_dtype": "int4"}, "weights_dtype"),
         ({"max_running": 0}, "max_running"),
+        ({"model_path": "another"}, "model_path"),
         ({"kv_memory": "2 GB"}, "kv_memory"),
         ({"log_level": "loud"}, "log_level"),
     ],
