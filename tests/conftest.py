@@ -15,6 +15,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # As the worker does, before torch is loaded: OpenMP threads that wait for a busy core sleep instead of spinning.
 os.environ.setdefault("GOMP_SPINCOUNT", "8000")
 
+# `make test` has a process a core: a second thread of torch in each would wait for those of the others, and a tiny
+# model's step takes several times as long. Workers set their own number, as when in use.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shell's background job starts with interrupts ignored, and so would all that it starts: tests of them would wait
 # for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

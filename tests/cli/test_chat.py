@@ -28,7 +28,7 @@ CHAT = [sys.executable, "-m", "radixrt", "chat", "--temperature", "0", "--dtype"
 
 @pytest.fixture(scope="module")
 def runtime(tiny_llama: Path) -> Iterator[Runtime]:
-    with Runtime(tiny_llama, dtype="float32") as runtime:
+    with Runtime(tiny_llama, dtype="float32", threads=1) as runtime:
         yield runtime
 
 

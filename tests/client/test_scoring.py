@@ -250,7 +250,7 @@ def test_the_default_model_scores_options_like_transformers(
     from radixrt.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(smollm2_files)
-    with Runtime("smollm2-135m", dtype="float32", kv_memory=2**27) as runtime:
+    with Runtime("smollm2-135m", dtype="float32", kv_memory=2**27, threads=1) as runtime:
         for prompt, options in cases:
             scores = runtime.score(prompt, options)
             whole: list[IdArray] = [tokenizer.encode(prompt + option) for option in options]

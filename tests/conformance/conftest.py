@@ -8,7 +8,7 @@ those that say that they keep it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -17,6 +17,7 @@ import torch
 from _pytest.mark.structures import ParameterSet
 
 from radixrt.kernels import fp8
+from radixrt.kernels.cores import usable_cores
 from radixrt.kernels.interface import KernelBackend
 from radixrt.kernels.registry import available_backends, load_backend
 from tests.conformance.from_host import FromHost
@@ -99,9 +100,13 @@ def backend(request: pytest.FixtureRequest) -> KernelBackend:
 
 
 @pytest.fixture(params=parameters(EXACT_BACKENDS))
-def exact_backend(request: pytest.FixtureRequest) -> KernelBackend:
+def exact_backend(request: pytest.FixtureRequest) -> Iterator[KernelBackend]:
+    """With torch's threads as a worker has them: where products are shared out, bits may come to differ."""
     choice: Choice = request.param
-    return choice.load()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(usable_cores())
+    yield choice.load()
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

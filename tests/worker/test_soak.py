@@ -331,6 +331,7 @@ def run_round(
         kv_memory=pages * _page_bytes(folder),
         max_running=setting.max_running,
         step_tokens=setting.step_tokens,
+        threads=1,
     ) as runtime:
         assert runtime.info.pool_pages == pages
         results = shared_loop().run(run_all(runtime, crowd, setting.programs_at_once))
