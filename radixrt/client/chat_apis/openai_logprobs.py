@@ -13,6 +13,8 @@ class LogprobReader:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
+        self._texts: list[str] = []
+        """That of token -1 - i at place i."""
 
     def chat(self, given: Mapping[str, Any] | None) -> tuple[TokenLogprob, ...]:
         """Of /chat/completions: an entry a token, with the likeliest ones."""
@@ -34,11 +36,15 @@ class LogprobReader:
 
     def texts(self, logprobs: Sequence[TokenLogprob]) -> dict[int, str]:
         """The texts of all tokens that `logprobs` tell of."""
-        told = {token for entry in logprobs for token in (entry.token, *(token for token, _ in entry.top))}
-        return {number: text for text, number in self._numbers.items() if number in told} if told else {}
+        told = (token for entry in logprobs for token in (entry.token, *(token for token, _ in entry.top)))
+        return {token: self._texts[-1 - token] for token in told}
 
     def _number(self, text: str) -> int:
-        return self._numbers.setdefault(text, -1 - len(self._numbers))
+        number = self._numbers.get(text)
+        if number is None:
+            self._texts.append(text)
+            number = self._numbers[text] = -len(self._texts)
+        return number
 
     def _top(self, pairs: Sequence[tuple[str, float]]) -> tuple[tuple[int, float], ...]:
         best_first = sorted(pairs, key=lambda pair: -pair[1])
