@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from radixrt.client.chat_apis.ahead import Ahead
@@ -140,12 +140,15 @@ class ChatSession:
             return _Context(context.conversation.with_text(taken.text), taken.rest)
         conversation = context.conversation
         beyond = _tokens_beyond(node, sampling)
-        if beyond or (conversation.text.strip() and not self._caller.api.continues_turns):
+        continues = self._caller.api.continues_turns
+        if beyond or (conversation.text.strip() and not continues):
             following = list(self._following(node))
             outcome = await write_turn(self._caller, conversation, sampling, beyond, following)
             self._tell(node.id, Delta(0, outcome.text))
         else:
-            outcome = await self._caller.call(Call(conversation, sampling), partial(self._tell, node.id))
+            # White space that a turn begins with is nothing to continue.
+            asked = conversation if continues else replace(conversation, text="")
+            outcome = await self._caller.call(Call(asked, sampling), partial(self._tell, node.id))
         self._finish(node.id, outcome)
         return _Context(conversation.with_text(outcome.text), outcome.ahead)
 

@@ -170,6 +170,15 @@ def test_text_is_cut_at_the_earliest_stop_string_whole_or_streamed(
     assert (meta["finish_reason"], meta["matched_stop"]) == ("stop", matched)
 
 
+def test_white_space_that_a_turn_begins_with_is_no_turn_to_continue(server: ChatServer, backend: rx.OpenAI) -> None:
+    @rx.function(num_api_spec_tokens=8)
+    def program(s: rx.ProgramState) -> None:
+        s += rx.user("Hello") + rx.assistant("\n " + rx.gen("hi"))
+
+    assert program.run(backend=backend).messages()[-1]["content"] == "Hi!"
+    assert server.bodies[0]["messages"] == [{"role": "user", "content": "Hello"}]
+
+
 def test_a_call_is_ended_once_all_its_text_is_there(server: ChatServer, backend: rx.OpenAI) -> None:
     gone = threading.Event()
 
