@@ -38,9 +38,7 @@ class Ahead:
 
         That is so if its end was not written, or if it is to be sampled in another way.
         """
-        if sampling.n > 1 or sampling.constraint is not None or sampling.logprobs is not None:
-            return None
-        if _drawn(sampling) != _drawn(self.sampling):
+        if needs_its_own_call(sampling) or _drawn(sampling) != _drawn(self.sampling):
             return None
         taken = self.cut(sampling)
         return taken if self.whole or taken.end.matched is not None else None
@@ -62,6 +60,18 @@ class Taken:
     text: str
     end: End
     rest: Ahead
+
+
+def needs_its_own_call(sampling: SamplingParams) -> str | None:
+    """The parameter for which a generation takes a call that writes nothing else; None: there is none."""
+    asked_for = {
+        "n": sampling.n > 1,
+        "constraint": sampling.constraint is not None,
+        "logprobs": sampling.logprobs is not None,
+        # Only the server knows how many tokens a text has.
+        "min_tokens": sampling.min_tokens > 1,
+    }
+    return next((name for name, is_asked_for in asked_for.items() if is_asked_for), None)
 
 
 def _drawn(sampling: SamplingParams) -> SamplingParams:

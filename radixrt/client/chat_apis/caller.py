@@ -58,7 +58,9 @@ class Caller:
 
     async def _call(self, call: Call, tell: Callable[[Delta], None]) -> Outcome:
         sampling = call.sampling
-        cutters = [TextCutter(sampling.stop) for _ in range(sampling.n)]
+        # Where a stop string may end the text depends on `min_tokens`, and only the server counts tokens.
+        stops = sampling.stop if sampling.min_tokens <= 1 else ()
+        cutters = [TextCutter(stops) for _ in range(sampling.n)]
         ends: dict[int, End] = {}
         text, usage = "", NO_USAGE
         started = time.monotonic()

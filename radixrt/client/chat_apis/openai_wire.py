@@ -17,7 +17,7 @@ from radixrt.protocol.events import FinishReason, TokenLogprob, Usage
 from radixrt.protocol.sampling import SamplingParams
 
 MOST_STOPS = 4
-"""As many stop strings does OpenAI take. All are looked for on this side too, those beyond here alone."""
+"""As many stop strings does OpenAI take. All are looked for on this side too (`Caller`), those beyond here alone."""
 OPTIONS = frozenset(
     {
         "max_tokens",
@@ -61,7 +61,8 @@ def sampling_body(call: Call, *, max_tokens_name: str, extra_options: Collection
         "temperature": sampling.temperature,
     }
     if sampling.stop:
-        body["stop"] = list(sampling.stop[:MOST_STOPS])
+        # A server that knows `min_tokens` is not OpenAI's, and has to find all of them by itself.
+        body["stop"] = list(sampling.stop if sampling.min_tokens > 1 else sampling.stop[:MOST_STOPS])
     for name, default in _DEFAULTS.items():
         value = getattr(sampling, name)
         if name not in _SPELT_OUT and value != default:

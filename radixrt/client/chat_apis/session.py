@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from radixrt.client.chat_apis.ahead import Ahead
+from radixrt.client.chat_apis.ahead import Ahead, needs_its_own_call
 from radixrt.client.chat_apis.api import Call, ChatApi, Delta
 from radixrt.client.chat_apis.caller import Caller, Outcome
 from radixrt.client.chat_apis.tally import Tally
@@ -203,5 +203,4 @@ class ChatSession:
 def _tokens_beyond(node: TreeNode, sampling: SamplingParams) -> int:
     """How many tokens the API may write past a generation. Without a stop string it goes to the end of its turn."""
     allowed = node.origin.num_api_spec_tokens if node.origin else None
-    by_itself = sampling.n > 1 or sampling.constraint is not None or sampling.logprobs is not None
-    return (allowed or 0) if sampling.stop and not by_itself else 0
+    return (allowed or 0) if sampling.stop and not needs_its_own_call(sampling) else 0

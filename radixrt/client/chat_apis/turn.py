@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from radixrt.client.chat_apis.ahead import Ahead, Taken
+from radixrt.client.chat_apis.ahead import Ahead, Taken, needs_its_own_call
 from radixrt.client.chat_apis.api import Call, Delta
 from radixrt.client.chat_apis.caller import NO_USAGE, Caller, Outcome
 from radixrt.client.conversation import Conversation
@@ -44,13 +44,8 @@ async def write_turn(
 
     Raises as `Caller.call`, `TurnNotFollowed`, and `NotSupported` for a generation that cannot be made so.
     """
-    for field, asked_for in (
-        ("n", sampling.n > 1),
-        ("constraint", sampling.constraint is not None),
-        ("logprobs", sampling.logprobs is not None),
-    ):
-        if asked_for:
-            raise NotSupported(f"{caller.name} takes no {field} behind other text of a turn", field=field)
+    if field := needs_its_own_call(sampling):
+        raise NotSupported(f"{caller.name} takes no {field} behind other text of a turn", field=field)
     continues = caller.api.continues_turns
     opening = "" if continues else conversation.text
     asked = conversation if continues else replace(conversation, text="")

@@ -170,6 +170,15 @@ def test_text_is_cut_at_the_earliest_stop_string_whole_or_streamed(
     assert (meta["finish_reason"], meta["matched_stop"]) == ("stop", matched)
 
 
+def test_what_counts_behind_min_tokens_only_is_for_the_server_to_find(server: ChatServer) -> None:
+    server.respond = lambda sent: Answer(openai_events(["one;two;three", ";four"]))
+    stops = [";", "1", "2", "3", "4"]
+    with rx.OpenAI("tiny", base_url=server.url + "/v1", extra_options=["min_tokens"]) as backend:
+        s = ask.run(backend=backend, stop=stops, min_tokens=9)
+    assert s["hi"] == "one;two;three;four"
+    assert server.bodies[0]["stop"] == stops
+
+
 def test_white_space_that_a_turn_begins_with_is_no_turn_to_continue(server: ChatServer, backend: rx.OpenAI) -> None:
     @rx.function(num_api_spec_tokens=8)
     def program(s: rx.ProgramState) -> None:

@@ -181,16 +181,19 @@ def test_what_is_sampled_in_another_way_is_not_taken_from_there(
 
 
 @pytest.mark.parametrize(
-    ("options", "field"), [({"n": 2}, "n"), ({"json_object": True}, "constraint"), ({"logprobs": 1}, "logprobs")]
+    ("options", "field"),
+    [
+        *(({"n": 2}, "n"), ({"json_object": True}, "constraint"), ({"logprobs": 1}, "logprobs")),
+        ({"min_tokens": 2, "stop": "\n"}, "min_tokens"),
+    ],
 )
-def test_what_cannot_be_written_with_its_turn_fails(
-    server: ChatServer, fresh: rx.OpenAI, options: dict[str, Any], field: str
-) -> None:
+def test_what_cannot_be_written_with_its_turn_fails(server: ChatServer, options: dict[str, Any], field: str) -> None:
     @rx.function(num_api_spec_tokens=64)
     def program(s: rx.ProgramState) -> None:
         s += rx.assistant("1" + rx.gen("a", **options))
 
-    error = program.run(backend=fresh).error()
+    with rx.OpenAI("tiny", base_url=server.url + "/v1", extra_options=["min_tokens"]) as fresh:
+        error = program.run(backend=fresh).error()
     assert isinstance(error, rx.GenerationFailed)
     assert isinstance(error.__cause__, rx.NotSupported)
     assert error.field == field
