@@ -12,6 +12,8 @@ from radixrt.protocol.constraint import Constraint
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 64
+MAX_STOP_CHARACTERS = 4096
+"""Of all stop strings together: what looks for them takes some hundred bytes a character."""
 MAX_STOP_PATTERNS = 16
 MAX_STOP_PATTERN_LENGTH = 1024
 _NO_TOKEN = 2**31
@@ -94,21 +96,8 @@ def check(params: SamplingParams) -> None:
                 raise InvalidRequest(f"{name} names token {token}, which no vocabulary has", field=name)
     for token, bias in p.logit_bias.items():
         _between(f"logit_bias.{token}", bias, -100.0, 100.0)
-    if len(p.stop) > MAX_STOP_STRINGS:
-        raise InvalidRequest(f"stop has {len(p.stop)} strings; at most {MAX_STOP_STRINGS} are allowed", field="stop")
-    for i, text in enumerate(p.stop):
-        if not text:
-            raise InvalidRequest(f"stop[{i}] is empty", field=f"stop[{i}]")
-    if len(p.stop_regex) > MAX_STOP_PATTERNS:
-        raise InvalidRequest(
-            f"stop_regex has {len(p.stop_regex)} patterns; at most {MAX_STOP_PATTERNS} are allowed", field="stop_regex"
-        )
-    for i, pattern in enumerate(p.stop_regex):
-        if not 0 < len(pattern) <= MAX_STOP_PATTERN_LENGTH:
-            raise InvalidRequest(
-                f"stop_regex[{i}] has {len(pattern)} characters; a pattern has 1 to {MAX_STOP_PATTERN_LENGTH}",
-                field=f"stop_regex[{i}]",
-            )
+    _check_stops(p.stop)
+    _check_stop_patterns(p.stop_regex)
     if p.logprobs is not None:
         _between("logprobs", p.logprobs, 0, MAX_TOP_LOGPROBS)
     _at_least("logprob_start_len", p.logprob_start_len, -1)
@@ -122,6 +111,32 @@ def check_tokens(params: SamplingParams, vocabulary_size: int) -> None:
                 raise InvalidRequest(
                     f"{field} names token {token}; ids run from 0 to {vocabulary_size - 1}", field=field
                 )
+
+
+def _check_stops(stops: tuple[str, ...]) -> None:
+    if len(stops) > MAX_STOP_STRINGS:
+        raise InvalidRequest(f"stop has {len(stops)} strings; at most {MAX_STOP_STRINGS} are allowed", field="stop")
+    for i, text in enumerate(stops):
+        if not text:
+            raise InvalidRequest(f"stop[{i}] is empty", field=f"stop[{i}]")
+    characters = sum(map(len, stops))
+    if characters > MAX_STOP_CHARACTERS:
+        raise InvalidRequest(
+            f"stop has {characters} characters in all; at most {MAX_STOP_CHARACTERS} are allowed", field="stop"
+        )
+
+
+def _check_stop_patterns(patterns: tuple[str, ...]) -> None:
+    if len(patterns) > MAX_STOP_PATTERNS:
+        raise InvalidRequest(
+            f"stop_regex has {len(patterns)} patterns; at most {MAX_STOP_PATTERNS} are allowed", field="stop_regex"
+        )
+    for i, pattern in enumerate(patterns):
+        if not 0 < len(pattern) <= MAX_STOP_PATTERN_LENGTH:
+            raise InvalidRequest(
+                f"stop_regex[{i}] has {len(pattern)} characters; a pattern has 1 to {MAX_STOP_PATTERN_LENGTH}",
+                field=f"stop_regex[{i}]",
+            )
 
 
 def _between(field: str, value: float, low: float, high: float) -> None:

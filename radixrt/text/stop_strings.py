@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from radixrt.errors import InvalidRequest
 from radixrt.text.stop_found import Found
@@ -29,7 +30,7 @@ class StringWatcher:
     def __init__(self, stops: Sequence[str]) -> None:
         """Raises `InvalidRequest` for a stop string that is empty or not Unicode text."""
         self.found: Found | None = None
-        self._root = self._state = _automaton(stops)
+        self._root = self._state = _automaton(tuple(stops))
         self._position = 0
 
     @property
@@ -51,8 +52,9 @@ class StringWatcher:
         return self.candidate < found.start or (self.candidate == found.start and bool(self._state.children))
 
 
-def _automaton(stops: Sequence[str]) -> _Node:
-    """Aho and Corasick (CACM 1975), algorithms 2 and 3."""
+@lru_cache(maxsize=16)
+def _automaton(stops: tuple[str, ...]) -> _Node:
+    """Aho and Corasick (CACM 1975), algorithms 2 and 3. Once built it is never changed: all choices follow one."""
     root = _Node(depth=0)
     for i, stop in enumerate(stops):
         if not stop:

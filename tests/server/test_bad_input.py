@@ -81,6 +81,7 @@ CHAT_FIELDS = [
     ({"stop": ""}, "stop[0]"),
     ({"stop": [1]}, "stop[0]"),
     ({"stop": ["x"] * 100}, "stop"),
+    ({"stop": ["x" * 1024, "y" * 3073]}, "stop"),
     ({"stop_token_ids": [999999]}, "stop_token_ids"),
     ({"logit_bias": {"999999": 5}}, "logit_bias"),
     ({"logit_bias": {"abc": 1}}, "logit_bias"),
