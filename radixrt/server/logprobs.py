@@ -84,8 +84,10 @@ def chat_form(entries: Sequence[Entry], tokenizer: Tokenizer) -> dict[str, Any]:
     """As `/v1/chat/completions` has it."""
 
     def shown(token: int, logprob: float) -> dict[str, Any]:
-        data = _token_bytes(token, tokenizer)
-        return {"token": _text(data), "logprob": max(logprob, _LEAST), "bytes": list(data)}
+        text = tokenizer.token_text(token)
+        # A special token has none: they are those of its name then.
+        data = tokenizer.token_bytes(token) or text.encode()
+        return {"token": text, "logprob": max(logprob, _LEAST), "bytes": list(data)}
 
     return {
         "content": [
@@ -99,10 +101,7 @@ def chat_form(entries: Sequence[Entry], tokenizer: Tokenizer) -> dict[str, Any]:
 
 def completion_form(entries: Sequence[Entry], tokenizer: Tokenizer) -> dict[str, Any]:
     """As `/v1/completions` has it."""
-
-    def text(token: int) -> str:
-        return _text(_token_bytes(token, tokenizer))
-
+    text = tokenizer.token_text
     return {
         "tokens": [text(entry.logprob.token) for entry in entries],
         "token_logprobs": [max(entry.logprob.logprob, _LEAST) for entry in entries],
@@ -111,16 +110,3 @@ def completion_form(entries: Sequence[Entry], tokenizer: Tokenizer) -> dict[str,
         ],
         "text_offset": [entry.offset for entry in entries],
     }
-
-
-def _token_bytes(token: int, tokenizer: Tokenizer) -> bytes:
-    """A token's bytes; those of its name for a special one."""
-    data = tokenizer.token_bytes(token)
-    if not data:
-        names = (name for name, special in tokenizer.special_ids.items() if special == token)
-        data = next(names, "").encode()
-    return data
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace")
