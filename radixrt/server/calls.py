@@ -23,18 +23,23 @@ from radixrt.text.frontend import Frontend, Prompt
 
 MAX_GENERATIONS = 4 * MAX_CHOICES
 """Prompts times choices that one request may ask for."""
-_LONG_PROMPT = 16_384
-"""Characters from which a prompt is tokenised beside the event loop, which answers others meanwhile..."""
+_LONG = 16_384
+"""Characters from which prompts are tokenised beside the event loop, which answers others meanwhile..."""
 _MANY_SEGMENTS = 192
 """...and segments (of a turn three): for each turn the chat template may have to render all that stand before it."""
 
 
-async def encode(frontend: Frontend, segments: Sequence[Segment]) -> Prompt:
-    """A prompt as token ids; raises `InvalidRequest` for one that is wrong."""
+async def encode(frontend: Frontend, *prompts: Sequence[Segment]) -> list[Prompt]:
+    """Prompts as token ids; raises `InvalidRequest` for one that is wrong."""
+
+    def encoded() -> list[Prompt]:
+        return [frontend.encode_to_generate(prompt) for prompt in prompts]
+
+    segments = [segment for prompt in prompts for segment in prompt]
     length = sum(len(segment.text) for segment in segments if isinstance(segment, Text | Raw))
-    if length < _LONG_PROMPT and len(segments) < _MANY_SEGMENTS:
-        return frontend.encode_to_generate(segments)
-    return await in_thread(lambda: frontend.encode_to_generate(segments))
+    if length < _LONG and len(segments) < _MANY_SEGMENTS:
+        return encoded()
+    return await in_thread(encoded)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def ids_of(pieces: Sequence[Piece]) -> list[int]:
 
 
 def check_generations(prompts: int, choices: int, prompt_name: str) -> None:
-    """Raise `InvalidRequest` for more than one request may ask for."""
+    """Raise `InvalidRequest` for more than one request may ask for: that is known before prompts are tokenised."""
     if prompts * choices > MAX_GENERATIONS:
         raise InvalidRequest(
             f"{prompts} prompts with n = {choices} are more than {MAX_GENERATIONS} generations", field=prompt_name
@@ -66,7 +71,7 @@ def check_generations(prompts: int, choices: int, prompt_name: str) -> None:
 class Call:
     """The generations of one request, open inside `with`: to leave it early is to abort them.
 
-    Raises `InvalidRequest` for too many, `WorkerUnavailable` unless the worker can be used.
+    Raises `WorkerUnavailable` unless the worker can be used.
     """
 
     def __init__(
@@ -74,7 +79,6 @@ class Call:
     ) -> None:
         self.choices = sampling.params.n
         self._names = {**sampling.names, "prompt": prompt_name}
-        check_generations(len(prompts), self.choices, prompt_name)
         self._metrics = parts.metrics
         self._arrival = monotonic()
         self._nodes = [

@@ -81,7 +81,7 @@ def routes(parts: Parts) -> APIRouter:
         wanted = _sampling(body, parts.supervisor.info.context_length)
         with naming({"prompt": "messages", "role": "messages"}):
             encoded = await encode(parts.frontend, segments(body))
-        call = Call(parts, [encoded], wanted, "messages", terms(body))
+        call = Call(parts, encoded, wanted, "messages", terms(body))
         reply = _Reply(model, body, parts.frontend.tokenizer)
         if body.stream:
             return await stream(request, reply.chunks(call))

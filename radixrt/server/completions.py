@@ -13,7 +13,7 @@ from starlette.responses import Response
 from radixrt.errors import InvalidRequest
 from radixrt.protocol.events import Finished, Piece
 from radixrt.server.body import read_body
-from radixrt.server.calls import Call, Outcome, encode
+from radixrt.server.calls import Call, Outcome, check_generations, encode
 from radixrt.server.documentation import json_body
 from radixrt.server.fields import RequestFields, StreamOptions, check_heal, sampling, terms
 from radixrt.server.logprobs import ChoiceLogprobs, Entry, completion_form, entries_of
@@ -56,7 +56,9 @@ def routes(parts: Parts) -> APIRouter:
             logprobs=body.logprobs,
         )
         frontend = parts.frontend
-        encoded = [await encode(frontend, [segment]) for segment in prompts(body.prompt, "prompt")]
+        given = prompts(body.prompt, "prompt")
+        check_generations(len(given), wanted.params.n, "prompt")
+        encoded = await encode(frontend, *([segment] for segment in given))
         call = Call(parts, encoded, wanted, "prompt", terms(body))
         reply = _Reply(model, body, frontend.tokenizer)
         if body.stream:

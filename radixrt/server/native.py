@@ -67,9 +67,9 @@ def routes(parts: Parts) -> APIRouter:
         name, given = given_prompts(body)
         check_tokenizer(body, frontend.tokenizer)
         wanted = requested_sampling(body)
+        check_generations(len(given), wanted.params.n, name)
         with naming({"prompt": name, "role": name, "messages": name}):
-            encoded = [await encode(frontend, segments) for segments in given]
-        check_generations(len(encoded), wanted.params.n, name)
+            encoded = await encode(frontend, *given)
         call = Call(parts, encoded, wanted, name, terms(body, body.steps))
         reply = _Reply(frontend.tokenizer, wanted.params, incremental=bool(body.incremental))
         if body.stream:

@@ -53,8 +53,8 @@ def routes(parts: Parts) -> APIRouter:
             if body.choices is None:
                 if body.unconditional:
                     raise InvalidRequest("unconditional is true, but no choices are given", field="unconditional")
-                prompt = Ids(pack_ids((await encode(frontend, given[0])).ids))
-                scoring = score_prompt(opened, frontend, [prompt], body.start or 0)
+                (prompt,) = await encode(frontend, given[0])
+                scoring = score_prompt(opened, frontend, [Ids(pack_ids(prompt.ids))], body.start or 0)
                 told = _prompt_reply(await while_connected(request.receive, scoring))
                 return json_reply(told | {"tokenizer": frontend.tokenizer.fingerprint})
             if body.start:

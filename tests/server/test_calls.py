@@ -30,11 +30,13 @@ TURN = (Role("user", "begin"), Text("Why?"), Role("user", "end"))
 
 
 @pytest.mark.parametrize(
-    ("segments", "beside"),
-    [(TURN, False), ([Text("Why? " * 10_000)], True), (TURN * 1000, True)],
-    ids=["short", "long", "many turns"],
+    ("prompts", "beside"),
+    [([TURN], False), ([[Text("Why? " * 10_000)]], True), ([TURN * 1000], True), ([[Text("Why? " * 400)]] * 20, True)],
+    ids=["short", "long", "many turns", "many prompts"],
 )
-def test_what_takes_long_to_tokenise_does_not_hold_up_the_event_loop(segments: Sequence[Segment], beside: bool) -> None:
+def test_what_takes_long_to_tokenise_does_not_hold_up_the_event_loop(
+    prompts: list[Sequence[Segment]], beside: bool
+) -> None:
     frontend = Noting()
-    asyncio.run(encode(frontend, segments))
+    assert len(asyncio.run(encode(frontend, *prompts))) == len(prompts)
     assert (frontend.thread is not threading.current_thread()) is beside
