@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import pytest
@@ -17,6 +16,7 @@ from radixrt.text.regex.nodes import Chars
 from radixrt.text.regex.parse import parse
 from radixrt.text.stop_patterns import stop_automaton
 from radixrt.text.stops import StopMatch, StopMatcher
+from tests.text.test_stops import cut, run
 
 
 def search_whole(text: str, pattern: str) -> StopMatch | None:
@@ -28,22 +28,6 @@ def search_whole(text: str, pattern: str) -> StopMatch | None:
     ends = range(start + 1, len(text) + 1)
     end = next(end for end in ends if re.fullmatch(pattern, text[start:end]))
     return StopMatch(text[start:end], len(text[:start].encode()))
-
-
-def run(chunks: list[bytes], matcher: StopMatcher) -> tuple[bytes, StopMatch | None]:
-    shown = b""
-    for chunk in chunks:
-        step = matcher.feed(chunk)
-        shown += step.released
-        if step.match is not None:
-            return shown, step.match
-    step = matcher.finish()
-    return shown + step.released, step.match
-
-
-def cut(data: bytes, at: list[int]) -> list[bytes]:
-    edges = sorted({0, len(data), *(i % (len(data) + 1) for i in at)})
-    return [data[a:b] for a, b in itertools.pairwise(edges)]
 
 
 atoms = st.sampled_from(["a", "b", "ž", "[ab]", "[^a]", ".", r"\w", "c"])
