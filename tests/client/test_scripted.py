@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 import threading
 import time
@@ -13,7 +12,7 @@ import pytest
 
 import radixrt as rx
 from radixrt.client.loop import shared_loop
-from radixrt.protocol.events import Failed, Finished, Piece, TextEvent
+from radixrt.protocol.events import Failed, TextEvent
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Text
@@ -234,32 +233,6 @@ async def until(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.005)
-
-
-def test_ten_thousand_programs_wait_at_once_without_a_thread_each() -> None:
-    go = threading.Event()
-    model = rx.Scripted([rx.Reply("a", until=go), rx.Reply("b", delay=0.001)])
-    nodes = [
-        TreeNode(0, None, (Text("?"),), sampling=SamplingParams()),
-        TreeNode(1, 0, (), sampling=SamplingParams()),
-    ]
-
-    async def run_all() -> tuple[int, list[TextEvent]]:
-        sessions, events = open_sessions(model, 10_000)
-        for session in sessions:
-            session.submit(nodes)
-        await until(lambda: len(model.requests) == 10_000)
-        threads = threading.active_count()
-        go.set()
-        await until(lambda: sum(isinstance(event, Finished) for event in events) == 20_000)
-        return threads, events
-
-    shared_loop()
-    before = threading.active_count()
-    threads, events = shared_loop().run(run_all())
-    assert threads == before
-    assert "".join(event.text for event in events if isinstance(event, Piece)) == "a" * 10_000 + "b" * 10_000
-    gc.collect()
 
 
 def test_an_abort_ends_a_node_and_all_below_it_and_nothing_else() -> None:
