@@ -66,6 +66,7 @@ class _Completion:
         logprobs = LogprobReader()
         if not self.knows_stops:
             body.pop("stop", None)
+        chunks: Any = None
         try:
             chunks = await self.litellm.acompletion(
                 model=self.model,
@@ -84,6 +85,11 @@ class _Completion:
             if not isinstance(status, int):
                 raise
             raise error_of("LiteLLM", status, str(error).encode()) from error
+        finally:
+            # What is left early need not be written to its end and paid for, if the stream can be told so.
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
 
     async def close(self) -> None:
         """litellm keeps its connections itself."""

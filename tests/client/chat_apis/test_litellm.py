@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -34,6 +34,26 @@ class BadRequestError(Exception):
     status_code = 400
 
 
+class Stream:
+    """As litellm's, it is closed by who has read enough of it."""
+
+    def __init__(self, events: Sequence[bytes]) -> None:
+        self._events = iter(events)
+        self.closed = False
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        assert not self.closed
+        for event in self._events:
+            return Chunk(event)
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
 class StandIn(ModuleType):
     """The package, for a provider that knows `known`."""
 
@@ -42,21 +62,19 @@ class StandIn(ModuleType):
         self.known = known
         self.asked: list[dict[str, Any]] = []
         self.trouble: Exception | None = None
+        self.streams: list[Stream] = []
 
     def get_supported_openai_params(self, model: str) -> Sequence[str]:
         assert model == "acme/model"
         return self.known
 
-    async def acompletion(self, **arguments: Any) -> AsyncIterator[Chunk]:
+    async def acompletion(self, **arguments: Any) -> Stream:
         self.asked.append(arguments)
         if self.trouble is not None:
             raise self.trouble
-        return self._chunks()
-
-    async def _chunks(self) -> AsyncIterator[Chunk]:
         usage = {"prompt_tokens": 9, "completion_tokens": 3}
-        for event in openai_events(["one", "\ntwo"], usage=usage, done=False):
-            yield Chunk(event)
+        self.streams.append(Stream(openai_events(["one", "\ntwo"], usage=usage, done=False)))
+        return self.streams[-1]
 
 
 @pytest.fixture
@@ -107,6 +125,7 @@ def test_a_provider_without_stop_strings_is_sent_none_and_cut_here(litellm: Stan
     litellm.known = ["max_tokens"]
     assert ask.run(backend=rx.LiteLLM("acme/model"))["hi"] == "one"
     assert "stop" not in litellm.asked[0]
+    assert litellm.streams[0].closed, "what would still come is not wanted"
 
 
 @pytest.mark.parametrize(
