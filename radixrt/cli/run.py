@@ -137,7 +137,7 @@ def parse_arguments(pairs: list[str]) -> dict[str, Any]:
             raise InvalidRequest(f"--arg {pair!r} is not NAME=VALUE", field="arg")
         try:
             arguments[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except ValueError:  # a number of thousands of digits is refused as another kind of it
             arguments[name] = value
     return arguments
 

@@ -29,8 +29,10 @@ def program_file(tmp_path: Path) -> Path:
 
 
 def test_arguments_are_json_where_they_parse_as_such() -> None:
-    assert parse_arguments(["n=3", "name=Ada", "tags=[1, 2]", "empty=", "eq=a=b"]) == {
+    digits = "9" * 5000
+    assert parse_arguments(["n=3", f"id={digits}", "name=Ada", "tags=[1, 2]", "empty=", "eq=a=b"]) == {
         "n": 3,
+        "id": digits,
         "name": "Ada",
         "tags": [1, 2],
         "empty": "",
