@@ -118,7 +118,8 @@ def _with_logprobs_in_two(given: dict[str, Any]) -> dict[str, Any]:
         )
     for name in ("logprobs", "top_logprobs_num"):
         count = given.get(name, 0)
-        if not isinstance(count, int) or not 0 <= count <= MAX_TOP_LOGPROBS:
+        # A bool is an int to Python, but no number to a worker, which would drop it and all that came with it.
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_TOP_LOGPROBS:
             raise InvalidRequest(f"{name} is {count!r}; it must be from 0 to {MAX_TOP_LOGPROBS}", field=name)
     if "logprobs" not in given:
         return given
