@@ -98,6 +98,8 @@ def variable_steps(branch: Branch, name: str, *, follow: bool) -> Iterator[Step]
         yield Wait(branch.recorder.recorded, lambda: name in branch.variables or branch.recorder.body_ended)
     generation = branch.variables.recorded(name)
     if not isinstance(generation, Generation):
+        for behind in branch.variables.generations_behind(name):
+            yield Wait(behind.completed, partial(_complete, behind))
         value = branch.read(name)
         if not isinstance(value, str):
             raise InvalidRequest(f"variable {name!r} is {type(value).__name__}, not text; read state[{name!r}]")
@@ -137,6 +139,10 @@ def _steps(generation: Generation) -> Iterator[Step]:
 
 def _grown(branch: Branch, seen: Node | None) -> bool:
     return branch.recorder.body_ended or branch.head is not seen
+
+
+def _complete(generation: Generation) -> bool:
+    return generation.complete
 
 
 def _progressed(generation: Generation, count: int) -> bool:

@@ -114,6 +114,19 @@ async def test_pieces_are_read_as_they_come() -> None:
     assert "".join(whole) == "Count: one two three"
 
 
+async def test_a_variable_that_is_made_of_generations_is_read_when_they_have_ended() -> None:
+    backend = Scripted(lambda prompt, node: Reply(["<think>hm", "</think>", "yes"], delay=0.01))
+
+    @rx.function
+    async def program(s: AsyncProgramState) -> list[str]:
+        with s.var_scope("scope"):
+            s += "Is it? " + rx.separate_reasoning(rx.gen("answer"), "qwen3")
+        names = ("scope", "answer", "answer_reasoning_content")
+        return ["".join([piece async for piece in s.text_async_iter(name)]) for name in names]
+
+    assert (await program(backend=backend)).ret_value == ["Is it? <think>hm</think>yes", "yes", "hm"]
+
+
 async def test_a_select_is_awaited_too(backend: Scripted) -> None:
     backend.logprobs = lambda prompt, option: [-0.1 if option == "no" else -2.0] * len(option)
 
