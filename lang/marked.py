@@ -34,6 +34,12 @@ class Marked(str):
     __index__ = __int__ = __float__ = __getattr__ = __call__ = __mul__ = __mod__ = _stop
     __hash__ = str.__hash__
 
+    def __getattribute__(self, name: str) -> Any:
+        # A string's own methods would answer for the mark: `startswith` no, whatever the argument may be.
+        if name.startswith("__") or name in ("join", "_stop"):
+            return super().__getattribute__(name)
+        self._stop()
+
 
 def shown_marks(text: str) -> str:
     """`text` with marked arguments as people write them: `{name}`."""

@@ -86,6 +86,11 @@ def test_a_trace_to_the_end_is_complete() -> None:
         lambda x: "a" in x,
         lambda x: x > 3,
         lambda x: x * 2,
+        lambda x: x.startswith("a"),
+        lambda x: x.lower() == "a",
+        lambda x: x.isdigit(),
+        lambda x: x.split(),
+        lambda x: x.encode(),
     ],
 )
 def test_looking_into_a_marked_argument_stops_the_trace(look: Any) -> None:
@@ -105,7 +110,14 @@ def test_looking_into_a_marked_argument_stops_the_trace(look: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [lambda x: f"<{x}>", lambda x: "<" + x + ">", lambda x: "<%s>" % x, lambda x: "".join(["<", x, ">"])],  # noqa: UP031
+    [
+        lambda x: f"<{x}>",
+        lambda x: "<" + x + ">",
+        lambda x: "<%s>" % x,  # noqa: UP031
+        lambda x: "<{}>".format(x),  # noqa: UP032
+        lambda x: "".join(["<", x, ">"]),
+        lambda x: x.join("<>"),
+    ],
 )
 def test_marked_arguments_stand_in_texts_by_their_names(text: Any) -> None:
     @rx.function
