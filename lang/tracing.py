@@ -7,13 +7,15 @@ where the program first looks at a value that only a run can have.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from radixrt.client.backend import EVERYTHING, Backend, Session
-from radixrt.client.loop import shared_loop
+from radixrt.client.loop import running_loop, shared_loop
 from radixrt.errors import InternalError
 from radixrt.lang.appending import Appending
 from radixrt.lang.dispatch import Dispatcher
@@ -91,13 +93,22 @@ def trace(
     try:
         outcome = body(state(root))
         if inspect.isawaitable(outcome):
-            asyncio.run(_finished(outcome))
+            _finish(outcome)
     except TraceStopped as stop:
         stopped = str(stop)
     except Exception as error:
         # Of the program's own code, or of what a marked argument is not: it is what the trace has to tell.
         stopped = f"the program raised {type(error).__name__}: {error}"
     return Trace(program, root, stopped)
+
+
+def _finish(body: Any) -> None:
+    """Run a coroutine to its end: in a thread where an event loop runs already, which cannot run another."""
+    if running_loop() is None:
+        asyncio.run(_finished(body))
+    else:
+        with ThreadPoolExecutor(1, thread_name_prefix="radixrt trace") as pool:
+            pool.submit(contextvars.copy_context().run, asyncio.run, _finished(body)).result()
 
 
 async def _finished(body: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import xml.dom.minidom
 from typing import Any
 
@@ -172,6 +173,21 @@ def test_a_coroutine_is_traced_too() -> None:
     trace = program.trace()
     assert trace.stopped == "main: the program reads x, which only a run generates"
     assert "gen x  up to 128 tokens, json_schema" in str(trace)
+
+
+async def test_a_coroutine_is_traced_where_an_event_loop_runs_too(backend: Scripted) -> None:
+    backend.capabilities = Capabilities(caches_prefixes=True)
+
+    @rx.function
+    async def program(s: AsyncProgramState, town: str) -> None:
+        s += "Before " + town
+        await asyncio.sleep(0)
+        s += "after" + rx.gen("x")
+
+    trace = program.trace()
+    assert trace.stopped is None
+    assert '"Before {town}after"' in str(trace)
+    assert program.cache() == len("Before ")
 
 
 def test_what_the_body_raises_is_told() -> None:
