@@ -76,11 +76,11 @@ class Dispatcher:
                 failure = generation.failed_with(self._ended or Aborted("the program has ended"))
             if failure is not None:
                 self._failed[node.id] = failure
-            else:
+            elif not self._closed:  # else a fork point, of which nobody is told that it goes nowhere
                 self._live[node.id] = _Live(node.parent, generation)
                 self._unsent.append(node)
-            set_timer = not self._timer_set
-            self._timer_set = True
+            set_timer = bool(self._unsent) and not self._timer_set
+            self._timer_set = self._timer_set or set_timer
         if failure is not None and generation is not None:
             generation.fail(failure)
         if set_timer:
@@ -147,8 +147,8 @@ class Dispatcher:
             return
         self._send()
         with self._lock:
-            self._timer_set = bool(self._unsent)
-            rearm = self._timer_set
+            # What is held back is sent when it is let go, and needs no timer.
+            self._timer_set = rearm = bool(self._unsent) and not self._held
         if rearm:
             self._start_timer()
 
@@ -225,9 +225,11 @@ class Dispatcher:
     def _abort(self, nodes: Sequence[int]) -> None:
         with self._lock:
             live = [node for node in nodes if node in self._live]
-        if self._session is not None:
-            for node in live:
+        for node in live:
+            if self._session is not None:
                 self._session.abort(node)
+            else:  # it is held back, and will not be sent
+                self._fail(node, Aborted("the request was aborted"))
 
     def _close(self) -> None:
         with self._lock:
