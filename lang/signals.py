@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 
@@ -54,6 +55,7 @@ class Signal:
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    # A waiter whose loop has been closed meanwhile (its `asyncio.run` was interrupted) waits no more.
-    if not loop.is_closed():
+    # A waiter whose loop has been closed meanwhile (its `asyncio.run` was interrupted) waits no more. To ask first
+    # whether it is would be too early: it may be closed in another thread.
+    with suppress(RuntimeError):
         loop.call_soon_threadsafe(callback)
