@@ -63,7 +63,11 @@ class EventLoop:
         self._posted.append(callback)
         if not self._woken:
             self._woken = True
-            self.loop.call_soon_threadsafe(self._run_posted)
+            try:
+                self.loop.call_soon_threadsafe(self._run_posted)
+            except BaseException:
+                self._woken = False  # Ctrl-C came before the loop was woken: the next post has to
+                raise
 
     def _run_posted(self) -> None:
         self._woken = False  # before they are counted: who posts from here on wakes the loop again

@@ -62,6 +62,23 @@ def test_an_interrupt_cancels_what_is_awaited(loop: EventLoop) -> None:
     assert cancelled.wait(10)
 
 
+def test_an_interrupt_while_the_loop_is_woken_loses_no_later_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, called = EventLoop(), threading.Event()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.loop, "call_soon_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loop.post(lambda: None)
+    loop.post(called.set)
+    assert called.wait(10)
+    loop.loop.call_soon_threadsafe(loop.loop.stop)
+    loop._thread.join()
+    loop.loop.close()
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # the child does nothing else
 def test_a_forked_child_gets_a_loop_of_its_own(loop: EventLoop) -> None:
     assert loop.run(asyncio.sleep(0, 1)) == 1
