@@ -7,6 +7,7 @@ what they ask is held back; then what all of them begin with is sent alone, and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from radixrt.client.backend import Backend
@@ -77,9 +78,10 @@ class SharedPrefix:
             self._release()
 
     async def _compute(self, prefix: Sequence[Segment]) -> None:
-        # Whatever is wrong with it, is told of each run's own request as well.
         try:
-            await _computed(self._backend, prefix)
+            # Whatever is wrong with it, is told of each run's own request as well.
+            with contextlib.suppress(Exception):
+                await _computed(self._backend, prefix)
         finally:
             self._computing = None
             self._release()
