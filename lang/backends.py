@@ -25,18 +25,30 @@ _default = _Default()
 
 
 def set_default_backend(backend: Backend | None) -> None:
-    """Where programs run when nothing else is said. None: nowhere."""
+    """Where programs run when nothing else is said. None: nowhere. Raises `InvalidRequest` for what is no backend."""
+    if backend is not None:
+        _check(backend)
     _default.backend = backend
 
 
 def resolve_backend(backend: Backend | None) -> Backend:
-    """The backend to run on. Raises `InvalidRequest` when none is known."""
+    """The backend to run on. Raises `InvalidRequest` when none is known, and for what is no backend."""
     chosen = backend or running_backend.get() or _default.backend
     if chosen is None:
         raise InvalidRequest(
             "no backend to run on: call set_default_backend(...) first, or give run(..., backend=...)", field="backend"
         )
+    _check(chosen)
     return chosen
+
+
+def _check(backend: object) -> None:
+    # Not `isinstance`: of a protocol with so many members it takes longer than the rest of a small run.
+    if not hasattr(backend, "open_program"):
+        raise InvalidRequest(
+            f"backend is {backend!r}; it must be one that programs run on, such as a Runtime or a RuntimeEndpoint",
+            field="backend",
+        )
 
 
 def flush_cache(backend: Backend | None = None) -> dict[str, Any]:

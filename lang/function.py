@@ -6,7 +6,7 @@ import asyncio
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, cast, overload
 
 from radixrt.client.backend import Backend
@@ -50,7 +50,8 @@ class AnyProgram:
         num_api_spec_tokens: int | None = None,
     ) -> None:
         """See `function`."""
-        _check_spec_tokens(num_api_spec_tokens)
+        _check_count("steps", steps)
+        _check_count("num_api_spec_tokens", num_api_spec_tokens)
         self._expected = ExpectedSteps(steps)
         self._num_api_spec_tokens = num_api_spec_tokens
         self._body = body
@@ -209,6 +210,9 @@ class AnyProgram:
         """A run an item, all of them checked."""
         runs = []
         for index, item in enumerate(batch):
+            if isinstance(item, str) or not isinstance(item, Iterable):
+                message = f"item {index} is {item!r}; it must be the arguments of one run: a dict, a list or a tuple"
+                raise InvalidRequest(message, field="batch")
             named = item if isinstance(item, Mapping) else {}
             try:
                 runs.append(self._prepare(backend, () if named else tuple(item), {**options, **named}))
@@ -313,11 +317,9 @@ def function(
     return kind(body, steps=steps, num_api_spec_tokens=num_api_spec_tokens)
 
 
-def _check_spec_tokens(given: object) -> None:
-    if given is not None and (not isinstance(given, int) or given < 1):
-        raise InvalidRequest(
-            f"num_api_spec_tokens is {given!r}; it must be at least 1, or None", field="num_api_spec_tokens"
-        )
+def _check_count(name: str, given: object) -> None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+        raise InvalidRequest(f"{name} is {given!r}; it must be a whole number, at least 1, or None", field=name)
 
 
 def _with_our_names(options: Mapping[str, Any]) -> dict[str, Any]:

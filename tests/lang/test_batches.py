@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,15 @@ def test_items_are_arguments_by_name_or_in_order(backend: Scripted) -> None:
 def test_all_items_are_checked_before_any_runs(backend: Scripted) -> None:
     with pytest.raises(TypeError, match="item 1: too many"):
         quiz.run_batch([("a",), ("b", "c", "one too many")])
+    assert backend.opened == 0
+
+
+@pytest.mark.parametrize("item", ["Why?", "a", 5, None])
+def test_an_item_that_is_no_list_of_arguments_is_refused(backend: Scripted, item: Any) -> None:
+    """A string above all: its letters are not the arguments."""
+    with pytest.raises(InvalidRequest, match="item 1 is") as caught:
+        quiz.run_batch([("a",), item])
+    assert caught.value.field == "batch"
     assert backend.opened == 0
 
 

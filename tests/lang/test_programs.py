@@ -474,10 +474,22 @@ def test_the_later_runs_of_a_batch_know_what_the_earlier_ones_took(backend: Scri
     assert steps_told(backend) == [None, 3, 3]
 
 
-def test_a_number_of_steps_below_one_is_refused() -> None:
+@pytest.mark.parametrize("number", [0, -1, 10**9, 2.0, True, "3"])
+def test_what_is_no_number_of_steps_is_refused(number: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
 
-        @function(steps=0)
+        @function(steps=number)
         def program(s: ProgramState) -> None: ...
 
     assert caught.value.field == "steps"
+
+
+@pytest.mark.parametrize("backend", ["http://127.0.0.1:30000", function])
+def test_what_is_no_backend_is_refused(backend: Any) -> None:
+    @function
+    def program(s: ProgramState) -> None: ...
+
+    for use in (lambda: program.run(backend=backend), lambda: set_default_backend(backend)):
+        with pytest.raises(InvalidRequest, match="a Runtime or a RuntimeEndpoint") as caught:
+            use()
+        assert caught.value.field == "backend"
