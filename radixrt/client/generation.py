@@ -88,10 +88,13 @@ def plain_node(prompt: Prompt, params: SamplingParams) -> TreeNode:
     return TreeNode(id=0, parent=None, segments=(prompt_segment(prompt),), sampling=params)
 
 
-def checked_params(given: Sampling) -> SamplingParams:
-    """Sampling parameters of the right types and ranges; raises `InvalidRequest` that names the field."""
+def checked_params(given: object) -> SamplingParams:
+    """`Sampling` of the right types and ranges; raises `InvalidRequest` that names the field."""
     if given is None:
         return SamplingParams()
+    if not isinstance(given, SamplingParams | Mapping):
+        message = f"sampling_params is {given!r}; it must be a dict of names and values, or SamplingParams"
+        raise InvalidRequest(message, field="sampling_params")
     # A msgspec struct checks types when it is decoded, not when it is made: both ways in go through `convert`.
     values = msgspec.structs.asdict(given) if isinstance(given, SamplingParams) else with_constraint(given)
     try:

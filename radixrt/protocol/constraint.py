@@ -63,6 +63,17 @@ def field_of(constraint: Constraint | Behind) -> str:
             return "choices"
 
 
+def texts_of(constraint: Constraint) -> tuple[str, ...]:
+    """What users wrote in it."""
+    match constraint:
+        case JsonSchema(schema=text) | Regex(pattern=text):
+            return (text,)
+        case JsonObject():
+            return ()
+        case Choice(options=options):
+            return options
+
+
 def with_constraint(options: Mapping[str, Any]) -> dict[str, Any]:
     """`options` with what they say under `CONSTRAINT_NAMES` as one `constraint`.
 

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from radixrt.errors import InvalidRequest
-from radixrt.protocol.constraint import Constraint
+from radixrt.protocol.constraint import Constraint, field_of, texts_of
 
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
@@ -98,6 +98,9 @@ def check(params: SamplingParams) -> None:
         _between(f"logit_bias.{token}", bias, -100.0, 100.0)
     _check_stops(p.stop)
     _check_stop_patterns(p.stop_regex)
+    if p.constraint is not None:
+        for text in texts_of(p.constraint):
+            _unicode(field_of(p.constraint), text)
     if p.logprobs is not None:
         _between("logprobs", p.logprobs, 0, MAX_TOP_LOGPROBS)
     _at_least("logprob_start_len", p.logprob_start_len, -1)
@@ -119,6 +122,7 @@ def _check_stops(stops: tuple[str, ...]) -> None:
     for i, text in enumerate(stops):
         if not text:
             raise InvalidRequest(f"stop[{i}] is empty", field=f"stop[{i}]")
+        _unicode(f"stop[{i}]", text)
     characters = sum(map(len, stops))
     if characters > MAX_STOP_CHARACTERS:
         raise InvalidRequest(
@@ -137,6 +141,7 @@ def _check_stop_patterns(patterns: tuple[str, ...]) -> None:
                 f"stop_regex[{i}] has {len(pattern)} characters; a pattern has 1 to {MAX_STOP_PATTERN_LENGTH}",
                 field=f"stop_regex[{i}]",
             )
+        _unicode(f"stop_regex[{i}]", pattern)
 
 
 def _between(field: str, value: float, low: float, high: float) -> None:
@@ -149,3 +154,11 @@ def _at_least(field: str, value: int, low: int) -> None:
         raise InvalidRequest(f"{field} is {value}; it must be at least {low}", field=field)
     if value > _MOST:
         raise InvalidRequest(f"{field} is {value}; it must be at most {_MOST}", field=field)
+
+
+def _unicode(field: str, text: str) -> None:
+    """Half a surrogate pair can be sent to no worker."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{field} is no Unicode text: {error}", field=field) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -140,6 +141,13 @@ def test_ctrl_c_aborts_the_call_and_leaves_the_runtime(runtime: Runtime, way: st
         ({"max_tokens": "many"}, "max_tokens"),
         ({"stop": "one string"}, "stop"),
         ({"tempreature": 1}, None),
+        ({"stop": ["half a pair: \ud800"]}, "stop[0]"),
+        ({"stop_regex": ["a", "\ud800"]}, "stop_regex[1]"),
+        ({"json_schema": {"const": "\ud800"}}, "json_schema"),
+        ({"choices": ["a", "\ud800"]}, "choices"),
+        ({"regex": "\ud800"}, "regex"),
+        ("temperature=0", "sampling_params"),
+        ([{"temperature": 0}], "sampling_params"),
         (SamplingParams(stop="one string"), "stop"),
         (SamplingParams(top_p=0.0), "top_p"),
     ],
@@ -149,7 +157,7 @@ def test_a_mistake_in_the_parameters_is_raised_where_it_is_written(
 ) -> None:
     steps = runtime.stats().steps
     for call in (runtime.generate, runtime.stream, runtime.astream):
-        with pytest.raises(InvalidRequest, match=field or "tempreature") as raised:
+        with pytest.raises(InvalidRequest, match=re.escape(field or "tempreature")) as raised:
             call([65], params)
         assert raised.value.field == field
     assert runtime.stats().tokens_computed == 0
