@@ -21,6 +21,6 @@ async def score_prompt(
     no tokens).
     """
     ids = frontend.encode_prompt(segments)
-    if not isinstance(start, int) or not 0 <= start <= len(ids):
+    if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start <= len(ids):
         raise InvalidRequest(f"start is {start!r}; the prompt has {len(ids)} tokens", field="start")
     return await score_segments(open_program, [Ids(pack_ids(ids))], start, unpack_ids)

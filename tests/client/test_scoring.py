@@ -209,6 +209,7 @@ def test_options_can_be_scored_without_a_program(runtime: Runtime, oracle: PreTr
         ({"prompt": "abc", "start": -1}, "start"),
         ({"prompt": "abc", "start": 99}, "start"),
         ({"prompt": "abc", "start": "x"}, "start"),
+        ({"prompt": "abc", "start": True}, "start"),
         ({"prompt": "abc", "options": []}, "choices"),
         ({"prompt": "abc", "options": "yes"}, "choices"),
         ({"prompt": "abc", "options": ["a", ""]}, "choices[1]"),
