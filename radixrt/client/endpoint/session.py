@@ -161,6 +161,8 @@ class EndpointSession:
                     if end.choice == 0:
                         node.end = Generated(pack(chunk.meta_info.context_ids), end.healed)
                         self._release(node)
+        if node.open:
+            raise InternalError(f"{self._host.http.base_url} ended a stream without the end of choice {min(node.open)}")
 
     async def _select(self, node: EndpointNode, options: Options, body: Body) -> None:
         reply = decoded(await self._host.http.post("/score", body | select_body(options)), OptionsScored)

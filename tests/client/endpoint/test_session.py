@@ -88,6 +88,16 @@ def fork(id: int, parent: int | None) -> TreeNode:
     return TreeNode(id, parent, (Text("f"),))
 
 
+async def test_a_stream_that_leaves_a_choice_open_fails_it() -> None:
+    program = Program()
+    program.session.submit([gen(0, None, n=2), gen(1, 0)])
+    program.server.answering.set()
+    await program.settle()
+    assert [(event.node, event.choice) for event in program.events if isinstance(event, Finished)] == [(0, 0), (1, 0)]
+    (failed,) = (event for event in program.events if isinstance(event, Failed))
+    assert (failed.node, failed.choice, failed.kind) == (0, 1, "InternalError")
+
+
 async def test_siblings_are_sent_at_once_and_what_waits_when_it_may() -> None:
     program = Program()
     program.session.submit([fork(0, None), gen(1, 0), gen(2, 0), fork(3, 1), gen(4, 3), gen(5, 4)])
