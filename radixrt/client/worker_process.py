@@ -128,12 +128,19 @@ def _reason(code: int, last_lines: list[str]) -> str:
     if code >= 0:
         reason = f"the worker process exited with code {code}"
     else:
-        reason = f"the worker process was killed by {signal.Signals(-code).name}"
+        reason = f"the worker process was killed by {_signal_name(-code)}"
     if code == -signal.SIGKILL:
         reason += " (as the system does when memory runs out: a smaller kv_memory may help)"
     if last_lines:
         reason += "; it last printed:\n" + "\n".join(last_lines)
     return reason
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have none
+        return f"signal {number}"
 
 
 def _start_thread(name: str, function: Callable[..., None], argument: object) -> threading.Thread:

@@ -66,6 +66,13 @@ def test_the_reason_of_an_end_has_signal_and_last_lines(
     assert "scripted model scripted\n" in capsys.readouterr().err
 
 
+def test_a_signal_without_a_name_is_a_reason_too(start_worker: StartWorker) -> None:
+    worker = start_worker()
+    wait_until(lambda: "scripted model scripted" in worker._last_lines, 10)
+    os.kill(worker.pid, signal.SIGRTMIN + 1)
+    assert "killed by signal" in reason_of(worker)
+
+
 def test_a_command_that_cannot_start_is_a_typed_error(monkeypatch: pytest.MonkeyPatch, socket_home: Path) -> None:
     monkeypatch.setattr(worker_process, "WORKER_COMMAND", ("/nowhere/python",))
     with pytest.raises(WorkerUnavailable, match="could not be started"):
