@@ -11,7 +11,7 @@ import pytest
 from tests.support.tiny_models import make_tiny_model
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from radixrt.text.model_files import ModelFiles
 
@@ -61,13 +61,25 @@ def smollm2_oracle(smollm2_files: ModelFiles) -> PreTrainedModel:
 
 
 @pytest.fixture(scope="session")
-def smollm2_folder(
-    smollm2_oracle: PreTrainedModel, smollm2_files: ModelFiles, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """The same weights, and the same tokenizer, as a Hugging Face folder with safetensors."""
-    from transformers import AutoTokenizer, LlamaForCausalLM
+def smollm2_tokenizer(smollm2_files: ModelFiles) -> PreTrainedTokenizerFast:
+    """The default model's tokenizer as transformers reads it from the GGUF file."""
+    from transformers import AutoTokenizer
 
     assert smollm2_files.gguf is not None
+    path = smollm2_files.gguf
+    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(
+    smollm2_oracle: PreTrainedModel,
+    smollm2_tokenizer: PreTrainedTokenizerFast,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The same weights, and the same tokenizer, as a Hugging Face folder with safetensors."""
+    from transformers import LlamaForCausalLM
+
     # transformers does not save a model that came from a GGUF file, expanded as it is: a plain one takes its weights.
     config = copy.deepcopy(smollm2_oracle.config)
     del config.quantization_config
@@ -75,6 +87,5 @@ def smollm2_folder(
     plain.load_state_dict(smollm2_oracle.state_dict(), assign=True)
     folder = tmp_path_factory.mktemp("smollm2-135m")
     plain.save_pretrained(folder)
-    path = smollm2_files.gguf
-    AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(folder)
+    smollm2_tokenizer.save_pretrained(folder)
     return folder

@@ -42,25 +42,17 @@ def ours(smollm2_files: ModelFiles) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def oracle(smollm2_files: ModelFiles) -> Any:
-    from transformers import AutoTokenizer
-
-    assert smollm2_files.gguf is not None
-    return AutoTokenizer.from_pretrained(smollm2_files.gguf.parent, gguf_file=smollm2_files.gguf.name)
-
-
-@pytest.fixture(scope="module")
-def from_folder(oracle: Any, smollm2_files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+def from_folder(smollm2_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """The same tokenizer from a Hugging Face folder."""
     folder = tmp_path_factory.mktemp("smollm2")
-    oracle.save_pretrained(folder)
+    smollm2_tokenizer.save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps({"eos_token_id": 2}))
     return load_tokenizer(ModelFiles("smollm2-135m", folder=folder))
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_ids_are_those_of_transformers(text: str, ours: Tokenizer, oracle: Any) -> None:
-    expected = oracle(text)["input_ids"]
+def test_ids_are_those_of_transformers(text: str, ours: Tokenizer, smollm2_tokenizer: Any) -> None:
+    expected = smollm2_tokenizer(text)["input_ids"]
     assert ours.encode(text).tolist() == expected
     assert ours.encode_rendered(text).tolist() == expected
 
@@ -71,8 +63,8 @@ plain_texts = st.text(st.characters(codec="utf-8").filter(lambda letter: letter.
 
 
 @given(plain_texts)
-def test_ids_of_any_text_are_those_of_transformers(ours: Tokenizer, oracle: Any, text: str) -> None:
-    expected = oracle(text)["input_ids"]
+def test_ids_of_any_text_are_those_of_transformers(ours: Tokenizer, smollm2_tokenizer: Any, text: str) -> None:
+    expected = smollm2_tokenizer(text)["input_ids"]
     assert ours.encode_rendered(text).tolist() == expected
 
 
@@ -83,12 +75,12 @@ def test_every_numeral_is_a_word_of_its_own(numerals: str, ours: Tokenizer) -> N
     assert ours.encode(f"x{numerals}y").tolist() == [*ours.encode("x"), *apart, *ours.encode("y")]
 
 
-def test_a_rendered_conversation_has_the_ids_of_transformers(ours: Tokenizer, oracle: Any) -> None:
+def test_a_rendered_conversation_has_the_ids_of_transformers(ours: Tokenizer, smollm2_tokenizer: Any) -> None:
     messages = [{"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Hi."}]
-    text = oracle.apply_chat_template(messages, tokenize=False)
+    text = smollm2_tokenizer.apply_chat_template(messages, tokenize=False)
     assert "<|im_start|>user\n" in text
-    assert ours.encode_rendered(text).tolist() == oracle(text)["input_ids"]
-    assert ours.chat_template == oracle.chat_template
+    assert ours.encode_rendered(text).tolist() == smollm2_tokenizer(text)["input_ids"]
+    assert ours.chat_template == smollm2_tokenizer.chat_template
 
 
 def test_what_looks_like_a_special_token_in_plain_text_stays_text(ours: Tokenizer) -> None:
@@ -106,9 +98,9 @@ def test_special_tokens_stand_for_no_text(ours: Tokenizer) -> None:
     assert ours.decode([1, *ours.encode("user\nHi"), 2]) == "user\nHi"
 
 
-def test_the_files_say_what_begins_and_ends_a_text(ours: Tokenizer, oracle: Any) -> None:
-    assert ours.vocabulary_size == len(oracle) == 49152
-    assert (ours.bos_text, ours.eos_text) == (oracle.bos_token, oracle.eos_token)
+def test_the_files_say_what_begins_and_ends_a_text(ours: Tokenizer, smollm2_tokenizer: Any) -> None:
+    assert ours.vocabulary_size == len(smollm2_tokenizer) == 49152
+    assert (ours.bos_text, ours.eos_text) == (smollm2_tokenizer.bos_token, smollm2_tokenizer.eos_token)
     assert (ours.bos_id, ours.adds_bos, ours.end_ids) == (1, False, {2})
 
 
