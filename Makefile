@@ -65,10 +65,10 @@ fmt: setup ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# All but the check of a GPU, and what the others import.
-BENCHMARKS = $(filter-out agreement gpu_check kernel_attention,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
+# All but the check of a GPU.
+BENCHMARKS = $(filter-out gpu_check,$(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmarks/*.py))) programs
 bench: setup ## run all of benchmarks/
-	@set -e; for name in $(BENCHMARKS) programs; do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
+	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
 
 clean: ## remove caches and build output; .venv stays
 	rm -rf build dist kernels/cpu/_native*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
