@@ -120,6 +120,12 @@ def test_there_are_commands() -> None:
     }
 
 
+def test_the_page_of_the_server_has_its_routes(server: RunningServer) -> None:
+    rows = re.findall(r"^\| (`(?:GET|POST) /.*?) \|", (DOCS / "server.md").read_text(), re.MULTILINE)
+    told = {path.replace("NAME", "{name}") for row in rows for path in re.findall(r"(/[^`]*)`", row)}
+    assert told == server.client.get("/openapi.json").json()["paths"].keys() | {"/docs"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
