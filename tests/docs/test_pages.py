@@ -41,12 +41,6 @@ def name_of(page: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def runtime() -> Iterator[Runtime]:
-    with Runtime(MODEL, context_length=CONTEXT_LENGTH) as runtime:
-        yield runtime
-
-
-@pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """`radixrt serve`."""
     with RunningServer(WorkerConfig(model=MODEL, context_length=CONTEXT_LENGTH), name=None) as server:
@@ -85,7 +79,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
 
     def shared(model: str, context_length: int = CONTEXT_LENGTH) -> Runtime:
         assert (model, context_length) == (MODEL, CONTEXT_LENGTH)
-        runtime: Runtime = request.getfixturevalue("runtime")
+        runtime: Runtime = request.getfixturevalue("smollm2_runtime")
         runtime.flush_cache()
         return runtime
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -37,12 +36,6 @@ def obey_stops(prompt: str, node: TreeNode) -> str:
     assert node.sampling is not None
     text = f"{prompt[-2:]}{node.id}. Question\n?"[: node.sampling.max_tokens]
     return text[: min((at for stop in node.sampling.stop if (at := text.find(stop)) >= 0), default=len(text))]
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Iterator[rx.Runtime]:
-    with rx.Runtime("smollm2-135m", context_length=2048) as runtime:
-        yield runtime
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,8 @@ import pytest
 import radixrt as rx
 from radixrt.client.backend import EVERYTHING, HEALING_RUNTIME
 from radixrt.lang import ProgramState, assistant, function, gen, raw, select, user
-from radixrt.text.model_files import ModelFiles
-from radixrt.text.tokenizer import Tokenizer, load_tokenizer
+from radixrt.text.tokenizer import Tokenizer
 from tests.lang.scripted import Scripted
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Iterator[rx.Runtime]:
-    with rx.Runtime("smollm2-135m", context_length=1024) as runtime:
-        yield runtime
-
-
-@pytest.fixture(scope="module")
-def tokenizer(smollm2_files: ModelFiles) -> Tokenizer:
-    return load_tokenizer(smollm2_files)
 
 
 @function

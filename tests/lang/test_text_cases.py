@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
@@ -11,19 +10,7 @@ import pytest
 
 import radixrt as rx
 from radixrt.lang import ProgramState, function, gen
-from radixrt.text.model_files import ModelFiles
-from radixrt.text.tokenizer import Tokenizer, load_tokenizer
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Iterator[rx.Runtime]:
-    with rx.Runtime("smollm2-135m", context_length=1024) as runtime:
-        yield runtime
-
-
-@pytest.fixture(scope="module")
-def tokenizer(smollm2_files: ModelFiles) -> Tokenizer:
-    return load_tokenizer(smollm2_files)
+from radixrt.text.tokenizer import Tokenizer
 
 
 @function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from tests.support.tiny_models import make_tiny_model
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+    from radixrt.client.runtime import Runtime
     from radixrt.text.model_files import ModelFiles
 
 
@@ -89,3 +91,12 @@ def smollm2_folder(
     plain.save_pretrained(folder)
     smollm2_tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2_runtime() -> Iterator[Runtime]:
+    """A worker with the default model, for all who do not mind what is in its cache, or flush it."""
+    from radixrt.client.runtime import Runtime
+
+    with Runtime("smollm2-135m", context_length=2048) as runtime:
+        yield runtime
