@@ -28,7 +28,7 @@ TEACHING = [
     *GUIDE,
     *sorted(DOCS.glob("coming-from-*.md")),
 ]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "tests" / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 MODEL = "smollm2-135m"
 CONTEXT_LENGTH = 2048
