@@ -62,7 +62,7 @@ def theirs(
     return outputs
 
 
-@pytest.mark.parametrize(("count", "tokens"), [(2, 24), pytest.param(20, 64, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "tokens"), [(2, 12), pytest.param(20, 64, marks=pytest.mark.long)])
 def test_the_default_model_from_its_gguf_file(
     count: int, tokens: int, smollm2_files: ModelFiles, smollm2_oracle: PreTrainedModel
 ) -> None:
