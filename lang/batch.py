@@ -49,7 +49,7 @@ async def run_all_async(
 
 
 def run_in_order(runs: Sequence[Run], num_threads: int | Literal["auto"], progress_bar: bool) -> Iterator[ProgramState]:
-    """The states, each as soon as it and those before it are ready. The runs are started at once.
+    """The states, each as soon as it and those before it are ready. Nothing runs before the first is asked for.
 
     Raises `InvalidRequest` for a wrong number of threads.
     """
