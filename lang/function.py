@@ -65,8 +65,9 @@ class AnyProgram:
     def run(self, *args: Any, backend: Backend | None = None, stream: bool = False, **kwargs: Any) -> ProgramState:
         """Run the program and give back its state, when all is generated.
 
-        With `stream` the state is given back at once, and the program runs in a thread of its own (one written with
-        `async def`: in the running event loop, if there is one): read it with `text_iter` or `text_async_iter`.
+        With `stream` the state is given back at once, and the program runs in a thread of its own: read it with
+        `text_iter` or `text_async_iter`. One written with `async def` runs in the running event loop, if there is one;
+        there only `text_async_iter` may wait for it.
 
         Raises `TypeError` for arguments that the function does not take, `InvalidRequest` for wrong options,
         `DeadlineExceeded`, and what the function raises. A failed generation is raised by those who read it

@@ -49,13 +49,24 @@ class Recorder:
         self.body_loop: asyncio.AbstractEventLoop | None = None
         """Where the body runs, if it is a coroutine."""
 
-    def check_may_block(self, awaited: Generation) -> None:
+    def check_may_wait_for(self, awaited: Generation) -> None:
+        """`check_may_block` until a generation has ended."""
+        self.check_may_block(
+            f"{awaited.program}, {awaited.branch}: {awaited.node} is still being generated; in an `async def` "
+            f"program it has to be awaited, with `await s.get({awaited.node!r})`"
+        )
+
+    def check_may_read(self) -> None:
+        """`check_may_block` until there is more to read."""
+        self.check_may_block(
+            f"{self.program} runs in this event loop, and could not go on while it is waited for here: read with "
+            "`async for`, from `text_async_iter()` or from what `s.gen(...)` gave"
+        )
+
+    def check_may_block(self, message: str) -> None:
         """Raise `InvalidRequest` in the event loop that the body runs in: it would wait for ever, and all with it."""
         if self.body_loop is not None and running_loop() is self.body_loop:
-            raise InvalidRequest(
-                f"{awaited.program}, {awaited.branch}: {awaited.node} is still being generated; in an `async def` "
-                f"program it has to be awaited, with `await s.get({awaited.node!r})`"
-            )
+            raise InvalidRequest(message)
 
     def end_body(self, error: BaseException | None = None) -> None:
         """Nothing will be recorded any more; `error` is what the body raised."""

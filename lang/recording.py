@@ -207,7 +207,7 @@ class Branch(Strand):
         """
         for generation in awaited:
             if not generation.complete:
-                self.recorder.check_may_block(generation)
+                self.recorder.check_may_wait_for(generation)
                 self.recorder.dispatcher.wait(generation)
 
     def settle(self, awaited: Sequence[Generation]) -> None:

@@ -96,6 +96,7 @@ class Run:
         In the running event loop if the body is a coroutine, else in a thread of its own.
         """
         if self._is_async and (loop := running_loop()) is not None:
+            self._recorder.body_loop = loop  # already, for those who read before it has begun
             task = loop.create_task(self._execute_for_readers_async())
             _started.add(task)
             task.add_done_callback(_started.discard)

@@ -167,6 +167,8 @@ class ProgramState(Appending):
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         """Block until `condition()` holds or the body has ended."""
         recorder = self.branch.recorder
+        if not (recorder.body_ended or condition()):
+            recorder.check_may_read()
         recorder.recorded.wait_until(lambda: condition() or recorder.body_ended)
 
 

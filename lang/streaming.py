@@ -31,9 +31,14 @@ Step: TypeAlias = str | Wait
 
 
 def read(branch: Branch, steps: Iterator[Step]) -> Iterator[str]:
-    """The pieces; this thread blocks where the reader waits."""
+    """The pieces; this thread blocks where the reader waits.
+
+    Raises `InvalidRequest` where that would stop the event loop that the program's body runs in.
+    """
     for step in steps:
         if isinstance(step, Wait):
+            if not step.condition():
+                branch.recorder.check_may_read()
             branch.recorder.dispatcher.flush()
             step.signal.wait_until(step.condition)
         else:

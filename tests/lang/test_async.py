@@ -47,7 +47,7 @@ async def test_inside_an_event_loop_what_would_stop_it_is_refused(backend: Scrip
     assert backend.opened == 0
 
 
-@pytest.mark.parametrize("read", ["item", "get", "scope"])
+@pytest.mark.parametrize("read", ["item", "get", "scope", "pieces"])
 async def test_reading_what_is_not_generated_yet_is_refused_in_the_body(
     unhurried: None, backend: Scripted, read: str
 ) -> None:
@@ -59,9 +59,12 @@ async def test_reading_what_is_not_generated_yet_is_refused_in_the_body(
             pending = s.gen("x")
         if read == "get":
             return pending.get()
+        if read == "pieces":
+            return list(pending)
         return s["x" if read == "item" else "scope"]
 
-    with pytest.raises(InvalidRequest, match=r"await s.get\('x'\)"):
+    instead = "async for" if read == "pieces" else r"await s.get\('x'\)"
+    with pytest.raises(InvalidRequest, match=instead):
         await program()
 
 
@@ -285,6 +288,28 @@ async def test_a_stream_runs_beside_its_reader_in_the_same_loop() -> None:
     assert text == state.text()
     assert state["second"] == "abc"
     assert state.ret_value == "abc|abc"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda state: state["first"],
+        lambda state: state.get_meta_info("first"),
+        lambda state: state.text(),
+        lambda state: state.messages(),
+        lambda state: state.error(),
+        lambda state: state.ret_value,
+        lambda state: list(state.text_iter()),
+        lambda state: list(state.text_iter("second")),
+    ],
+)
+async def test_a_stream_that_its_own_loop_would_wait_for_is_refused(read: Any, backend: Scripted) -> None:
+    """The body could not go on meanwhile, so it would wait for ever."""
+    state = dialogue.run("rain", stream=True)
+    with pytest.raises(InvalidRequest, match="text_async_iter"):
+        read(state)
+    _ = [piece async for piece in state.text_async_iter()]
+    read(state)
 
 
 async def test_what_the_body_raises_is_raised_by_readers_of_a_stream(backend: Scripted) -> None:
