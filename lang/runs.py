@@ -80,7 +80,7 @@ class Run:
             try:
                 async with asyncio.timeout(self._timeout) as limit:
                     self._recorder.body_loop = asyncio.get_running_loop()
-                    with self._body_running():
+                    with self._body_running(limit):
                         self._recorder.ret_value = await self._body(AsyncProgramState(self._root))
                     await self._dispatcher.drain_async()
             except TimeoutError as error:
@@ -119,11 +119,16 @@ class Run:
             self._expected.learn(self._dispatcher.generations)
 
     @contextmanager
-    def _body_running(self) -> Iterator[None]:
+    def _body_running(self, limit: asyncio.Timeout | None = None) -> Iterator[None]:
         token = running_backend.set(self._recorder.backend)
         error: BaseException | None = None
         try:
             yield
+        except asyncio.CancelledError:
+            # Raised to those who read beside it, it would say that they were cancelled.
+            expired = limit is not None and limit.expired()
+            error = self._too_late() if expired else Aborted("the run was cancelled")
+            raise
         except BaseException as raised:
             error = raised
             raise

@@ -321,3 +321,23 @@ async def test_what_the_body_raises_is_raised_by_readers_of_a_stream(backend: Sc
     state = program.run(stream=True)
     with pytest.raises(LookupError, match="gone"):
         _ = [piece async for piece in state.text_async_iter()]
+
+
+@pytest.mark.parametrize(("timeout", "told"), [(0.05, rx.DeadlineExceeded), (None, rx.Aborted)])
+async def test_the_end_of_a_body_is_no_cancellation_of_its_readers(
+    timeout: float | None, told: type[Exception], backend: Scripted
+) -> None:
+    @rx.function
+    async def program(s: AsyncProgramState) -> None:
+        s += "begun"
+        if timeout is None:
+            raise asyncio.CancelledError
+        await asyncio.sleep(60)
+
+    state = program.run(stream=True, timeout=timeout)
+    pieces = []
+    with pytest.raises(told):
+        async for piece in state.text_async_iter():
+            pieces.append(piece)
+    assert pieces == ["begun"]
+    assert isinstance(state.error(), told)
