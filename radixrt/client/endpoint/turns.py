@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from radixrt.client.endpoint.errors import error_of_body
 from radixrt.client.endpoint.replies import Turn, TurnsTold
-from radixrt.errors import RadixError
+from radixrt.errors import InternalError, RadixError
 
 Roles: TypeAlias = tuple[str, ...]
 """Those of a conversation's turns, in order."""
@@ -58,7 +58,11 @@ class TurnTable:
 
     def learn(self, question: Question, told: TurnsTold) -> None:
         """Take in the server's answer to a question."""
-        self._learn(question, told.turns, None if told.error is None else error_of_body(told.error))
+        error = None if told.error is None else error_of_body(told.error)
+        asked = len(question.roles) - question.start
+        if error is None and len(told.turns) < asked:
+            error = InternalError(f"the server told of {len(told.turns)} of {asked} turns")
+        self._learn(question, told.turns, error)
 
     def refuse(self, question: Question, error: RadixError) -> None:
         """The server does not answer such a question: who reads what it asks for is told why."""

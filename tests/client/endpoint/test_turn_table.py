@@ -10,7 +10,7 @@ import pytest
 from radixrt.client.endpoint.errors import ErrorBody
 from radixrt.client.endpoint.replies import Turn, TurnsTold
 from radixrt.client.endpoint.turns import Question, TurnTable
-from radixrt.errors import InvalidRequest, WorkerUnavailable
+from radixrt.errors import InternalError, InvalidRequest, WorkerUnavailable
 
 
 class Server:
@@ -96,3 +96,15 @@ def test_a_reader_is_told_what_kept_the_server_from_answering_and_may_ask_again(
         server.read("u")
     server.error = None
     assert server.read("u") == "<u0>"
+
+
+def test_a_server_that_tells_too_little_is_not_asked_again_and_again() -> None:
+    server = Server()
+    told = server.table.text(("u", "a"), "begin")
+    question = server.table.question()
+    assert question is not None
+    server.table.learn(question, TurnsTold([Turn("<u0>", "</u0>")]))
+    assert server.table.question() is None
+    assert callable(told)
+    with pytest.raises(InternalError, match="1 of 2 turns"):
+        told()
