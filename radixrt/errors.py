@@ -153,11 +153,14 @@ _BY_NAME: dict[str, type[RadixError]] = {
     kind.__name__: kind
     for kind in (
         InvalidRequest,
+        MissingChoices,
         NotSupported,
         PromptTooLong,
+        QueueFull,
         InvalidConstraint,
         InvalidPattern,
-        QueueFull,
+        InvalidOutput,
+        DeadlineExceeded,
         ModelNotFound,
         UnsupportedModel,
         DownloadFailed,
@@ -169,6 +172,7 @@ _BY_NAME: dict[str, type[RadixError]] = {
         ContentRefused,
         TurnNotFollowed,
         Aborted,
+        UnknownVariable,
         ScriptMismatch,
         InternalError,
     )

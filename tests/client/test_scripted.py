@@ -11,11 +11,21 @@ from typing import Any
 import pytest
 
 import radixrt as rx
+from radixrt import errors
 from radixrt.client.loop import shared_loop
 from radixrt.protocol.events import Failed, TextEvent
 from radixrt.protocol.messages import TreeNode
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Text
+
+ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type)
+    and issubclass(kind, errors.RadixError)
+    and kind not in (errors.RadixError, errors.GenerationFailed, errors.JoinFailed)
+]
+"""All that a single generation can fail with."""
 
 
 @rx.function
@@ -165,6 +175,15 @@ def test_what_is_no_reply_is_refused_at_once(replies: Any) -> None:
     with pytest.raises(rx.InvalidRequest) as refused:
         rx.Scripted(replies)
     assert refused.value.field == "replies"
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_error_is_what_the_generation_fails_with(kind: type[rx.RadixError]) -> None:
+    model = rx.Scripted({"x": kind("no", field="somewhere")})
+    with pytest.raises(rx.GenerationFailed) as failed:
+        rx.function(lambda s: s.gen("x").get()).run(backend=model)
+    assert type(failed.value.__cause__) is kind
+    assert failed.value.field == "somewhere"
 
 
 def test_failures_come_on_demand_and_siblings_stay_readable() -> None:
