@@ -244,10 +244,11 @@ class Branch(Strand):
 
     def _add_role(self, piece: RoleEdge) -> None:
         if piece.edge == "begin" and self._open_turn is not None:
-            raise InvalidRequest(f"a {piece.role} turn cannot begin inside a {self._open_turn} turn", field="role")
+            message = f"a turn of {piece.role!r} cannot begin inside one of {self._open_turn!r}: end that first"
+            raise InvalidRequest(message, field="role")
         if piece.edge == "end" and self._open_turn != piece.role:
-            inside = f"a {self._open_turn} turn" if self._open_turn else "no turn"
-            raise InvalidRequest(f"a {piece.role} turn ends here, but {inside} is open", field="role")
+            inside = f"one of {self._open_turn!r}" if self._open_turn else "no turn"
+            raise InvalidRequest(f"a turn of {piece.role!r} ends here, but {inside} is open", field="role")
         demands.check_role(self.recorder.backend, piece.role)
         text = self.recorder.backend.role_text(self._turns, piece.role, piece.edge)
         self.head = RoleNode(self.head, piece.role, piece.edge, text)
