@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -112,6 +113,12 @@ def test_there_are_commands() -> None:
     assert {command.split()[1] for page in PAGES for command in commands(page)} == {
         *("doctor", "chat", "run", "serve", "grammar", "simulate", "plan")
     }
+
+
+def test_the_guide_names_every_option_of_a_gen() -> None:
+    table = re.findall(r"^\| (`.*?) \|", (DOCS / "guide" / "2-gen-and-select.md").read_text(), re.MULTILINE)
+    named = {name for row in table for name in re.findall(r"`(\w+)`", row)}
+    assert named == inspect.signature(rx.gen).parameters.keys() - {"name", "choices_method"}
 
 
 def test_the_page_of_the_server_has_its_routes(server: RunningServer) -> None:
