@@ -170,7 +170,8 @@ class AnyProgram:
         merged = self._merged(args, kwargs)
         given = self._signature.bind_partial(None, *args, **self._arguments_in(merged))
         given.apply_defaults()
-        return self._trace(given, backend, self._options_in(merged))
+        chosen = None if backend is None else resolve_backend(backend)
+        return self._trace(given, chosen, self._options_in(merged))
 
     def cache(self, backend: Backend | None = None) -> int:
         """Compute the constants that every run begins with, so that they are in the cache; how many tokens they have.

@@ -77,14 +77,15 @@ def extend(
 def check_begins(role: str, open_role: str | None) -> None:
     """Raise `InvalidRequest` if a turn cannot begin, since another is open."""
     if open_role is not None:
-        raise InvalidRequest(f"a {role} turn cannot begin inside a {open_role} turn: end that first", field="role")
+        message = f"a turn of {role!r} cannot begin inside one of {open_role!r}: end that first"
+        raise InvalidRequest(message, field="role")
 
 
 def check_ends(role: str, open_role: str | None) -> None:
     """Raise `InvalidRequest` if a turn of `role` cannot end, since none is open."""
     if open_role != role:
-        inside = "no turn is open" if open_role is None else f"the open turn is of {open_role}"
-        raise InvalidRequest(f"a {role} turn cannot end here: {inside}", field="role")
+        inside = "no turn is open" if open_role is None else f"the open turn is of {open_role!r}"
+        raise InvalidRequest(f"a turn of {role!r} cannot end here: {inside}", field="role")
 
 
 def _add_content(place: Place, text: str, builder: PromptBuilder, *, ends_turn: bool) -> Place:

@@ -11,7 +11,7 @@ import pytest
 
 import radixrt as rx
 from radixrt.client.backend import EVERYTHING, Capabilities
-from radixrt.errors import NotSupported
+from radixrt.errors import InvalidRequest, NotSupported
 from radixrt.lang import AsyncProgramState, ProgramState
 from radixrt.lang.expressions import Constant, RoleEdge
 from tests.lang.scripted import Scripted
@@ -200,6 +200,8 @@ def test_what_the_body_raises_is_told() -> None:
     assert program.trace().stopped == "the program raised LookupError: nowhere"
     with pytest.raises(TypeError):
         program.trace(nothing=3)
+    with pytest.raises(InvalidRequest, match="backend"):
+        program.trace(backend="http://127.0.0.1:30000")  # type: ignore[arg-type]
 
 
 def test_a_backend_says_what_roles_look_like_and_what_it_cannot_do(backend: Scripted) -> None:
