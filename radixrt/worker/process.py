@@ -65,7 +65,12 @@ def run(order: StartOrder, build: Build) -> int:
     """Bind, load and serve; returns 1 if loading failed. A fault of the engine comes out as its exception."""
     context = zmq.Context()
     try:
-        socket = _bind(context, order.directory)
+        try:
+            socket = _bind(context, order.directory)
+        except zmq.ZMQError:
+            if os.path.isdir(order.directory):
+                raise
+            return 0  # the parent is gone already, and the life line has removed the directory
         try:
             programs = build(order.config, _report)
         except RadixError as error:

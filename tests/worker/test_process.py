@@ -20,6 +20,7 @@ import pytest
 import zmq
 
 from radixrt.client.worker_process import WorkerProcess
+from radixrt.config import WorkerConfig
 from radixrt.protocol.ids import pack_ids
 from radixrt.protocol.messages import (
     PROTOCOL_VERSION,
@@ -37,6 +38,7 @@ from radixrt.protocol.messages import (
 )
 from radixrt.protocol.sampling import SamplingParams
 from radixrt.protocol.segments import Ids
+from radixrt.protocol.start import StartOrder, write_order
 from tests.client.conftest import StartWorker
 from tests.support.processes import is_running, wait_until
 from tests.support.scripted_worker import SPOIL
@@ -298,3 +300,16 @@ def test_a_worker_started_by_hand_says_so() -> None:
     )
     assert result.returncode == 1
     assert "started by radixrt, not by hand" in result.stderr
+
+
+def test_a_worker_whose_parent_has_gone_before_it_could_bind_says_nothing(tmp_path: Path) -> None:
+    """The socket's directory is removed with the parent: that there is none is no fault to tell of."""
+    order = StartOrder(str(tmp_path / "removed"), os.getpid(), WorkerConfig(model="scripted"))
+    command = [sys.executable, "-m", "tests.support.scripted_worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        write_order(worker.stdin, order)
+        assert worker.wait(60) == 0
+        worker.stdin.close()
+        assert worker.stderr is not None
+        assert worker.stderr.read() == b""
